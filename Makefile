@@ -1,0 +1,65 @@
+# The front door: every command a person types. `make` alone lists them.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# What make starts ends with make, even when make is killed: no test run is left behind.
+LEASH := $(if $(shell command -v setpriv),setpriv --pdeathsig TERM)
+export PYTHONPATH := operator:.
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: install
+install: $(VENV)/.installed ## Set up all that lint and test need (first time about 10 minutes)
+	@$(LEASH) $(BIN)/python -m testbed.install
+
+$(VENV)/.installed: locks/dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "make install: Python 3.11 or newer is needed and '$(PYTHON)' is not; install it, or name it: make PYTHON=python3.12" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "make install: '$(PYTHON)' cannot make virtual environments; install the module (apt-get install python3-venv)" >&2; exit 2; }
+	@echo "Installing the Python packages that locks/dev.txt pins into $(VENV) (about a minute)."
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/pip install --quiet --require-hashes -r locks/dev.txt || { \
+	  echo "make install: pip could not install locks/dev.txt; check that this machine reaches a package index and has room on its disk" >&2; exit 2; }
+	@touch $@
+
+.PHONY: lint
+lint: install ## Check style, types, the import contracts and the Lua scripts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m testbed.toolchain node testbed/workers/lua_check.mjs operator/lua
+
+.PHONY: format
+format: install ## Rewrite the Python code in the house style
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+.PHONY: test
+test: lint ## Install, lint, then run every test that needs no container engine (ARGS= for pytest)
+	@$(LEASH) $(BIN)/python -m pytest --ignore=tests/e2e --cov --cov-report=term $(ARGS)
+
+.PHONY: e2e
+e2e: install ## Run tests/e2e on a kind cluster (KEEP=1 keeps it; ARGS= for pytest)
+	@$(LEASH) $(BIN)/python -m testbed.e2e $(ARGS)
+
+.PHONY: verify
+verify: test e2e ## Run all of it: lint, tests and e2e
+
+.PHONY: lock
+lock: install ## Resolve the dependencies anew and write the lock files
+	@$(BIN)/python -m testbed.lock
+
+.PHONY: clean
+clean: ## Remove what the targets made in this folder
+	@rm -rf $(VENV) testbed/workers/node_modules build .coverage .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@find operator testbed tests -name __pycache__ -prune -exec rm -rf {} +
+	@echo "Clean. Built binaries stay in $${JOBGROUP_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/jobgroup-operator}; delete that folder to build anew."

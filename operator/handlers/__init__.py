@@ -1,0 +1,4 @@
+"""The edge: the only code that knows kopf and the Kubernetes API.
+
+startup     kopf's settings, chosen once
+"""

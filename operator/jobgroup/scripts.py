@@ -1,0 +1,83 @@
+"""Lua scripts as callables: their header comment is the signature, parsed here, once, at load.
+
+A header lists its slots as `KEYS[1] name  meaning` and `ARGV[1] name  meaning`, numbered without a
+gap. `-- @include name` pulls in lua/includes/name.lua, once, before the script that asks for it.
+"""
+
+import re
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+
+# Not importlib.resources: lua/ holds no Python, and namespace packages confuse editable installs.
+FOLDER = Path(__file__).resolve().parents[1] / "lua"
+
+_HEADER = re.compile(r"\A--\[\[(.*?)\]\]", re.DOTALL)
+_SLOT = re.compile(r"^\s*(KEYS|ARGV)\[(\d+)\]\s+(\w+)", re.MULTILINE)
+_INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
+
+
+class ScriptError(Exception):
+    """A Lua file that breaks the rules of its own header."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """One atomic verb: call it with a client and its slots by name."""
+
+    name: str
+    source: str
+    keys: tuple[str, ...]
+    args: tuple[str, ...]
+
+    async def __call__(self, redis: Redis, **slots: Any) -> Any:
+        """Run the script; a slot too many or too few is a TypeError, as for any function."""
+        expected = {*self.keys, *self.args}
+        if slots.keys() != expected:
+            wrong = sorted(slots.keys() ^ expected)
+            raise TypeError(f"{self.name} takes {sorted(expected)}; wrong or missing: {wrong}")
+        run = AsyncScript(redis, self.source)
+        answer: Awaitable[Any] = run(
+            keys=[slots[key] for key in self.keys], args=[slots[arg] for arg in self.args]
+        )
+        return await answer
+
+
+def load(name: str, folder: Path = FOLDER) -> Script:
+    """Read a script, its includes and its signature."""
+    text = (folder / f"{name}.lua").read_text()
+    header = _HEADER.match(text)
+    if header is None:
+        raise ScriptError(f"{name}.lua does not begin with a --[[ header ]]")
+    slots = _SLOT.findall(header[1])
+    keys = _in_order(name, "KEYS", slots)
+    args = _in_order(name, "ARGV", slots)
+    if len({*keys, *args}) < len(keys) + len(args):
+        raise ScriptError(f"{name}.lua uses a slot's name twice")
+    return Script(name, "\n".join([*_includes(text, folder, []), text]), keys, args)
+
+
+def _in_order(name: str, kind: str, slots: list[tuple[str, str, str]]) -> tuple[str, ...]:
+    numbered = [(int(number), slot) for found, number, slot in slots if found == kind]
+    if [number for number, _ in numbered] != list(range(1, len(numbered) + 1)):
+        raise ScriptError(f"{name}.lua does not number its {kind} 1, 2, 3 ...")
+    return tuple(slot for _, slot in numbered)
+
+
+def _includes(text: str, folder: Path, seen: list[str]) -> list[str]:
+    """Return the texts a script needs before it, depth first, each once."""
+    parts = []
+    for name in _INCLUDE.findall(text):
+        if name in seen:
+            continue
+        seen.append(name)
+        path = folder / "includes" / f"{name}.lua"
+        if not path.exists():
+            raise ScriptError(f"-- @include {name}: there is no {path.name} in lua/includes")
+        included = path.read_text()
+        parts += [*_includes(included, folder, seen), included]
+    return parts

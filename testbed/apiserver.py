@@ -1,0 +1,186 @@
+"""A real Kubernetes API on this machine: etcd, kube-apiserver and, on request, controllers."""
+
+import json
+import secrets
+import shutil
+import ssl
+import subprocess
+import urllib.request
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from testbed import binaries
+from testbed.errors import Unavailable
+from testbed.processes import Server, free_port, on_free_port
+
+OPERATOR_MANIFEST = Path(__file__).resolve().parents[1] / "deploy" / "rbac.yaml"
+OPERATOR_NAMESPACE = "jobgroup-system"
+OPERATOR_ACCOUNT = "jobgroup-operator"
+
+
+class ApiServer:
+    """etcd and kube-apiserver with two identities: an admin, and the operator with its own RBAC."""
+
+    def __init__(
+        self,
+        folder: Path,
+        controllers: bool = False,
+        apiserver_flags: Sequence[str] = (),
+    ) -> None:
+        self._folder = folder
+        self._token = secrets.token_urlsafe()
+        self._flags = apiserver_flags
+        names = ["etcd", "kube-apiserver", "kubectl"]
+        self._binaries = binaries.find(*names, *["kube-controller-manager"] * controllers)
+        with ExitStack() as undo:
+            self._write_secrets()
+            etcd, self._etcd_port = on_free_port(self._start_etcd)
+            undo.callback(etcd.stop)
+            server, self._port = on_free_port(self._start_apiserver)
+            undo.callback(server.stop)
+            self.admin = self._write_kubeconfig("admin", self._token)
+            self.operator = self._make_operator()
+            if controllers:
+                undo.callback(self._start_controllers().stop)
+            self._stop = undo.pop_all()
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self._port}"
+
+    def kubectl(
+        self, *arguments: str, stdin: str | None = None, identity: Path | None = None
+    ) -> str:
+        """Run kubectl as the admin, or as another identity, and return what it prints."""
+        command = [str(self._binaries["kubectl"]), "--kubeconfig", str(identity or self.admin)]
+        done = subprocess.run(
+            [*command, *arguments], input=stdin, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise KubectlError(done.stderr.strip())
+        return done.stdout
+
+    def stop(self) -> None:
+        """End the servers, the last one started first."""
+        self._stop.close()
+
+    def _write_secrets(self) -> None:
+        tokens = self._folder / "tokens.csv"
+        tokens.write_text(f'{self._token},admin,admin,"system:masters"\n')
+        if not shutil.which("openssl"):
+            raise Unavailable(
+                "There is no openssl on PATH, which makes the key of the test API server's service"
+                " accounts; install it (apt-get install openssl)."
+            )
+        make_key = ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout"]
+        subprocess.run([*make_key, "-out", str(self._folder / "accounts.key")], check=True)
+
+    def _start_etcd(self, port: int) -> Server:
+        client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{free_port()}"
+        command = [str(self._binaries["etcd"]), "--data-dir", str(self._folder / "etcd")]
+        command += ["--listen-client-urls", client, "--advertise-client-urls", client]
+        command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+        command += ["--initial-cluster", f"default={peer}", "--unsafe-no-fsync"]
+        return self._server("etcd", command, lambda _: _says(f"{client}/health", '"true"'))
+
+    def _start_apiserver(self, port: int) -> Server:
+        key = str(self._folder / "accounts.key")
+        command = [
+            str(self._binaries["kube-apiserver"]),
+            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--cert-dir={self._folder}",
+            f"--token-auth-file={self._folder / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            *self._flags,
+        ]
+        readyz = f"https://127.0.0.1:{port}/readyz"
+        return self._server(
+            "kube-apiserver", command, lambda _: _says(readyz, "ok", self._certificate)
+        )
+
+    @property
+    def _certificate(self) -> Path:
+        return self._folder / "apiserver.crt"
+
+    def _start_controllers(self) -> Server:
+        command = [
+            str(self._binaries["kube-controller-manager"]),
+            f"--kubeconfig={self.admin}",
+            f"--service-account-private-key-file={self._folder / 'accounts.key'}",
+            f"--root-ca-file={self._certificate}",
+            "--leader-elect=false",
+            "--secure-port=0",
+            "--use-service-account-credentials",
+        ]
+
+        def ready(_: int) -> bool:
+            """Controllers are at work once one has given the first namespace its account."""
+            try:
+                self.kubectl("get", "serviceaccount", "default", "-n", "default")
+            except KubectlError:
+                return False
+            return True
+
+        return self._server("kube-controller-manager", command, ready)
+
+    def _server(self, name: str, command: Sequence[str], ready: Any) -> Server:
+        log = self._folder / f"{name}.log"
+        log.unlink(missing_ok=True)
+        return Server(name, command, log, ready)
+
+    def _make_operator(self) -> Path:
+        """Give the operator the account and the rights it is deployed with, and nothing more."""
+        self.kubectl("apply", "-f", str(OPERATOR_MANIFEST))
+        token = self.kubectl(
+            "create", "token", OPERATOR_ACCOUNT, "-n", OPERATOR_NAMESPACE, "--duration=24h"
+        )
+        return self._write_kubeconfig("operator", token.strip())
+
+    def _write_kubeconfig(self, user: str, token: str) -> Path:
+        cluster = {"server": self.url, "certificate-authority": str(self._certificate)}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": user,
+            "clusters": [{"name": "testbed", "cluster": cluster}],
+            "users": [{"name": user, "user": {"token": token}}],
+            "contexts": [{"name": user, "context": {"cluster": "testbed", "user": user}}],
+        }
+        path = self._folder / f"{user}.kubeconfig"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(config, indent=2))
+        return path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class KubectlError(Exception):
+    """kubectl refused; the message is what it said."""
+
+
+def _says(url: str, word: str, certificate: Path | None = None) -> bool:
+    """Say whether this URL answers with this word now."""
+    try:
+        trust = ssl.create_default_context(cafile=str(certificate)) if certificate else None
+        with urllib.request.urlopen(url, timeout=2, context=trust) as answer:
+            return word in answer.read().decode()
+    except OSError:
+        return False

@@ -1,0 +1,48 @@
+"""The folder that outlives a checkout: built binaries, toolchains and images."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from testbed.errors import Unavailable
+
+
+def cache_dir() -> Path:
+    """Return the project's cache folder, made if need be."""
+    chosen = os.environ.get("JOBGROUP_CACHE")
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(chosen) if chosen else Path(home) / "jobgroup-operator"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unavailable(
+            f"Cannot make the cache folder {folder} ({error.strerror}); "
+            "set JOBGROUP_CACHE to a folder you may write to."
+        ) from error
+    return folder
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Hold a lock that the kernel releases when this process dies, however it dies."""
+    path = cache_dir() / f"{name}.lock"
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"Another run holds {path}; waiting for it to finish.", flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def require_space(path: Path, gigabytes: float) -> None:
+    """Refuse to begin what the disk has no room to finish."""
+    free = shutil.disk_usage(path).free / 1e9
+    if free < gigabytes:
+        raise Unavailable(
+            f"{path} has {free:.1f} GB free and this step needs about {gigabytes:g} GB; "
+            "free some space, or set JOBGROUP_CACHE to a folder on a larger disk."
+        )

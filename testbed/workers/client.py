@@ -1,0 +1,99 @@
+"""A stock BullMQ client from PyPI under a test's command: one JSON object a line, in and out.
+
+The orders and the reports are described in testbed/stock.py.
+"""
+
+import asyncio
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from bullmq import Queue, UnrecoverableError, Worker
+
+
+def report(event: str, **fields: Any) -> None:
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+class Client:
+    def __init__(self) -> None:
+        self.options: dict[str, Any] = {}
+        self.workers: list[Worker] = []
+        self.behaviours: dict[str, dict[str, Any]] = {}
+        self.gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+    async def run(self, job: Any, _token: str) -> Any:
+        behaviour = self.behaviours.get(job.name, {})
+        attempt = job.attemptsMade
+        report("started", id=job.id, name=job.name, data=job.data, opts=job.opts, attempt=attempt)
+        if behaviour.get("hang"):
+            await self.gates[job.name].wait()
+        if behaviour.get("unrecoverable"):
+            raise UnrecoverableError(behaviour["reason"])
+        if attempt < behaviour.get("fail", 0):
+            raise RuntimeError(behaviour["reason"])
+        return behaviour.get("return")
+
+    async def connect(self, url: str, prefix: str) -> None:
+        where = urlsplit(url)
+        connection = {
+            "host": where.hostname,
+            "port": where.port or 6379,
+            "db": int(where.path.strip("/") or 0),
+            "username": unquote(where.username) if where.username else None,
+            "password": unquote(where.password) if where.password else None,
+            # redis-py 8 gives up on a read after 5 s by default, as long as the worker blocks for
+            # a job; it then backs off and hears nothing meanwhile.
+            "socket_timeout": None,
+        }
+        self.options = {"connection": connection, "prefix": prefix}
+
+    async def work(self, queue: str, behaviour: dict[str, Any], settings: dict[str, Any]) -> None:
+        self.behaviours.update(behaviour)
+        worker = Worker(queue, self.run, {**self.options, **settings})
+        worker.on("completed", lambda job, _: report("completed", id=job.id, name=job.name))
+        worker.on(
+            "failed",
+            lambda job, error: report("failed", id=job.id, name=job.name, reason=str(error)),
+        )
+        worker.on("stalled", lambda job_id: report("stalled", id=job_id))
+        worker.on("error", lambda error, _job=None: report("error", reason=str(error)))
+        self.workers.append(worker)
+        report("working", queue=queue)
+
+    async def add(self, queue: str, name: str, data: Any, opts: dict[str, Any]) -> None:
+        producer = Queue(queue, self.options)
+        job = await producer.add(name, data, opts)
+        await producer.close()
+        report("added", id=job.id, name=name)
+
+    async def release(self, name: str) -> None:
+        self.gates[name].set()
+
+    async def close(self) -> None:
+        for worker in self.workers:
+            await worker.close()
+        report("closed")
+
+
+async def obey() -> None:
+    client = Client()
+    orders: dict[str, Callable[..., Awaitable[None]]] = {
+        order: getattr(client, order) for order in ("connect", "work", "add", "release", "close")
+    }
+    # Whoever gave the orders is gone when a read returns nothing: so are we.
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        fields = json.loads(line)
+        order = fields.pop("order")
+        try:
+            await orders[order](**fields)
+        except Exception as error:
+            report("refused", order=order, reason=str(error))
+        if order == "close":
+            return
+
+
+asyncio.run(obey())

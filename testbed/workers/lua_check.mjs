@@ -1,0 +1,69 @@
+// Check Lua scripts as Redis runs them: Lua 5.1 syntax, no global but those Redis offers, no local
+// that nobody reads. Usage: node lua_check.mjs FOLDER
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import luaparse from "luaparse";
+
+const OFFERED = new Set(
+  ("KEYS ARGV redis cjson cmsgpack struct bit math string table assert error getmetatable ipairs next pairs " +
+    "pcall rawequal rawget rawset select setmetatable tonumber tostring type unpack xpcall").split(" "),
+);
+
+function* luaFiles(folder) {
+  for (const entry of readdirSync(folder, { withFileTypes: true, recursive: true })) {
+    if (entry.isFile() && entry.name.endsWith(".lua")) yield join(entry.parentPath ?? entry.path, entry.name);
+  }
+}
+
+// An include is one local function, written for the scripts that pull it in: those see its name.
+const folder = process.argv[2];
+const files = [...luaFiles(folder)].sort();
+const isInclude = (path) => path.includes("/includes/");
+const included = new Set(files.filter(isInclude).map((path) => path.split("/").at(-1).slice(0, -".lua".length)));
+
+function complaints(path) {
+  const found = [];
+  const declared = new Map();
+  const uses = new Map();
+  const complain = (node, what) => found.push(`${path}:${node.loc.start.line}: ${what}`);
+  let tree;
+  try {
+    tree = luaparse.parse(readFileSync(path, "utf8"), { luaVersion: "5.1", scope: true, locations: true });
+  } catch (error) {
+    return [`${path}:${error.line ?? "?"}: ${error.message}`];
+  }
+  for (const global of tree.globals) {
+    if (!OFFERED.has(global.name) && !included.has(global.name)) complain(global, `unknown global '${global.name}'`);
+  }
+  const declare = (node) => declared.set(node.name, node);
+  (function walk(node, parent, key) {
+    if (Array.isArray(node)) return node.forEach((child) => walk(child, parent, key));
+    if (node === null || typeof node !== "object") return;
+    if (node.type === "Identifier") {
+      const declares =
+        (parent.type === "LocalStatement" && key === "variables") ||
+        (parent.type === "FunctionDeclaration" && key === "identifier" && parent.isLocal) ||
+        (key === "parameters") ||
+        (parent.type === "ForGenericStatement" && key === "variables") ||
+        (parent.type === "ForNumericStatement" && key === "variable");
+      const assigns = parent.type === "AssignmentStatement" && key === "variables";
+      if (declares) declare(node);
+      else if (assigns && !node.isLocal) complain(node, `assignment to the global '${node.name}'`);
+      else if (!assigns && key !== "identifier") uses.set(node.name, true);
+      else if (key === "identifier" && parent.type !== "MemberExpression") uses.set(node.name, true);
+    }
+    for (const [name, child] of Object.entries(node)) {
+      if (name !== "loc" && name !== "range" && name !== "globals") walk(child, node, name);
+    }
+  })(tree.body, { type: "Chunk" }, "body");
+  for (const [name, node] of declared) {
+    const exported = isInclude(path) && included.has(name);
+    if (!uses.has(name) && !exported && !name.startsWith("_")) complain(node, `'${name}' is never read`);
+  }
+  return found;
+}
+
+const all = files.flatMap(complaints);
+all.forEach((line) => console.error(line));
+console.log(`${files.length} Lua files checked, ${all.length} complaints.`);
+process.exit(all.length ? 1 : 0);

@@ -1,0 +1,3 @@
+"""Every test stands on the testbed's real parts."""
+
+pytest_plugins = ["testbed.fixtures"]

@@ -1,0 +1,47 @@
+"""The shape of the tree that everything else relies on."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def entries(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.name != "__pycache__"}
+
+
+def test_operator_is_a_source_root_and_never_a_package() -> None:
+    # An __init__.py here would shadow the standard library's operator module, and any other
+    # top-level module could shadow another of its modules.
+    assert entries(ROOT / "operator") == {"main.py", "handlers", "jobgroup", "lua"}
+
+
+def test_lua_holds_only_lua() -> None:
+    strangers = [
+        p for p in (ROOT / "operator/lua").rglob("*") if p.is_file() and p.suffix != ".lua"
+    ]
+    assert strangers == []
+
+
+def test_tests_are_not_packages() -> None:
+    # tests/jobgroup/__init__.py would replace the real jobgroup package while testing.
+    assert list((ROOT / "tests").rglob("__init__.py")) == []
+
+
+def test_every_test_folder_mirrors_a_source_folder() -> None:
+    mirrored = entries(ROOT / "operator") | {"testbed"}
+    own = {"e2e", "sagas"}
+    folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()} - {"__pycache__"}
+    assert folders <= mirrored | own
+
+
+def test_lock_files_name_no_host() -> None:
+    locks = [*ROOT.glob("locks/*.txt"), ROOT / "testbed/workers/package-lock.json"]
+    assert len(locks) == 5
+    assert [lock.name for lock in locks if "://" in lock.read_text()] == []
+
+
+def test_python_locks_pin_everything_by_hash() -> None:
+    for lock in ROOT.glob("locks/*.txt"):
+        pins = [line for line in lock.read_text().splitlines() if line[:1].isalnum()]
+        assert pins
+        assert [pin for pin in pins if "==" not in pin or not pin.endswith("\\")] == []

@@ -1,0 +1,175 @@
+"""The Redis the suite stands on: its own, on a free port, and gone with its owner."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from testbed import processes
+from testbed.errors import Unavailable
+from testbed.redis_server import RedisServer, find_redis
+from testbed.waiting import wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def is_running(pid: int) -> bool:
+    """Say whether a process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_it_serves_and_stops(tmp_path: Path) -> None:
+    with RedisServer(tmp_path) as server, Redis.from_url(server.url) as client:
+        assert client.ping()
+        pid = server.pid
+    assert not is_running(pid)
+
+
+def test_a_crash_loses_everything_unless_it_is_persistent(tmp_path: Path) -> None:
+    for persistent, expected in ((False, None), (True, b"1")):
+        folder = tmp_path / str(persistent)
+        folder.mkdir()
+        with RedisServer(folder, persistent=persistent) as server:
+            with Redis.from_url(server.url) as client:
+                client.set("k", 1)
+                # With appendfsync everysec the write itself is in the kernel's hands at once.
+                server.kill()
+                server.start_again()
+            with Redis.from_url(server.url) as client:
+                assert client.get("k") == expected
+
+
+def test_a_taken_port_is_given_up_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as squatter:
+        squatter.bind(("127.0.0.1", 0))
+        squatter.listen()
+        taken = squatter.getsockname()[1]
+        ports = iter([taken, processes.free_port()])
+        monkeypatch.setattr(processes, "free_port", lambda: next(ports))
+        with RedisServer(tmp_path) as server:
+            assert server.port != taken
+
+
+def test_another_redis_on_the_port_is_not_mistaken_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "ours").mkdir()
+    with RedisServer(tmp_path / "theirs") as theirs:
+        ports = iter([theirs.port, processes.free_port()])
+        monkeypatch.setattr(processes, "free_port", lambda: next(ports))
+        with RedisServer(tmp_path / "ours") as ours:
+            assert ours.port != theirs.port
+
+
+def test_no_redis_anywhere_is_said_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(Unavailable, match="install Redis"):
+        find_redis()
+
+
+def test_the_one_on_path_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "redis-server").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_redis() == tmp_path / "redis-server"
+
+
+def run_inner(folder: Path, body: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a test file of its own, with the testbed's fixtures, in another pytest."""
+    return subprocess.run(
+        inner_command(folder, body),
+        cwd=folder,
+        env=inner_env(**env),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def inner_command(folder: Path, body: str) -> list[str]:
+    test = folder / "test_inner.py"
+    test.write_text(body)
+    options = ["-p", "testbed.fixtures", "-o", "asyncio_mode=auto", "-q", "--basetemp"]
+    return [sys.executable, "-m", "pytest", *options, str(folder / "tmp"), str(test)]
+
+
+def inner_env(**env: str) -> dict[str, str]:
+    outer = {key: value for key, value in os.environ.items() if key != "REDIS_URL"}
+    return {**outer, "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT}", **env}
+
+
+LEAK = """
+async def test_leaks(redis, prefix):
+    await redis.set({key}, 1)
+
+async def test_the_next_one_starts_clean(redis):
+    assert await redis.dbsize() == 0
+"""
+
+
+@pytest.mark.parametrize("key", ['f"{prefix}:x"', '"elsewhere"'])
+def test_a_test_that_leaves_a_key_behind_fails(tmp_path: Path, key: str) -> None:
+    done = run_inner(tmp_path, LEAK.format(key=key))
+    assert "the test left 1 keys behind" in done.stdout
+    assert "2 passed, 1 error" in done.stdout
+
+
+def test_redis_url_points_the_suite_elsewhere_and_spares_what_is_there(tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    with RedisServer(folder) as theirs, Redis.from_url(theirs.url) as client:
+        client.set("somebody's", 1)
+        body = """
+async def test_leaks(redis, prefix):
+    assert await redis.get("somebody's") == "1"
+    await redis.set(f"{prefix}:x", 1)
+"""
+        done = run_inner(tmp_path, body, REDIS_URL=theirs.url)
+        assert "the test left 1 keys behind" in done.stdout
+        assert client.keys() == [b"somebody's"]
+
+
+def test_group_keys_are_never_swept_as_bullmqs_own(tmp_path: Path) -> None:
+    body = """
+async def test_leaks(redis, prefix, queue):
+    name = queue("payments")
+    await redis.set(f"{prefix}:{name}:meta", 1)
+    await redis.set(f"{prefix}:{name}:groups:g", 1)
+"""
+    done = run_inner(tmp_path, body)
+    assert "the test left 1 keys behind" in done.stdout
+    assert ":groups:g" in done.stdout
+
+
+def test_the_server_dies_with_a_killed_pytest(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    body = f"""
+import os, pathlib, time
+async def test_hangs(redis):
+    note = pathlib.Path({str(pid_file)!r})
+    note.with_suffix(".part").write_text(str((await redis.info())["process_id"]))
+    note.with_suffix(".part").rename(note)
+    time.sleep(600)
+"""
+    command = inner_command(tmp_path, body)
+    with subprocess.Popen(command, cwd=tmp_path, env=inner_env(), stdout=subprocess.DEVNULL) as run:
+        try:
+            wait_for(pid_file.exists)
+            server = int(pid_file.read_text())
+            assert is_running(server)
+        finally:
+            run.send_signal(signal.SIGKILL)
+    wait_for(lambda: not is_running(server))
