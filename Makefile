@@ -44,8 +44,8 @@ format: install ## Rewrite the Python code in the house style
 	@$(BIN)/ruff format .
 
 .PHONY: test
-test: lint ## Install, lint, then run every test that needs no container engine (ARGS= for pytest)
-	@$(LEASH) $(BIN)/python -m pytest --ignore=tests/e2e --cov --cov-report=term $(ARGS)
+test: lint ## Install, lint, then run every test that needs no container engine (ARGS= for pytest, and no coverage then)
+	@$(LEASH) $(BIN)/python -m pytest --ignore=tests/e2e $(or $(ARGS),--cov --cov-report=term)
 
 .PHONY: e2e
 e2e: install ## Run tests/e2e on a kind cluster (KEEP=1 keeps it; ARGS= for pytest)

@@ -1,7 +1,6 @@
 """What `make install` runs once the virtual environment stands: the stock workers, the binaries."""
 
 import filecmp
-import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from testbed.errors import Unavailable
 from testbed.processes import leashed
 from testbed.redis_server import find_redis
 from testbed.stock import CLIENTS
-from testbed.toolchain import node
+from testbed.toolchain import npm
 
 TEST_BINARIES = ("etcd", "kube-apiserver", "kubectl", "kube-controller-manager")
 
@@ -23,12 +22,9 @@ def install_workers() -> str:
     lock, installed = CLIENTS / "package-lock.json", CLIENTS / "node_modules" / ".installed-lock"
     if installed.exists() and filecmp.cmp(lock, installed, shallow=False):
         return "there already"
-    tool = node()
-    path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        leashed([str(tool.with_name("npm")), "ci", "--ignore-scripts", "--no-progress"]),
+        leashed([*npm(), "ci", "--ignore-scripts", "--no-progress"]),
         cwd=CLIENTS,
-        env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
         check=False,

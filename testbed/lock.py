@@ -5,14 +5,13 @@ mirror.
 """
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from testbed.stock import CLIENTS
-from testbed.toolchain import ROOT, node
+from testbed.toolchain import ROOT, npm
 
 # The other locks are held to the versions that ship.
 PYTHON_LOCKS = {
@@ -33,14 +32,11 @@ def lock_python() -> None:
 
 def lock_node() -> None:
     """Write package-lock.json, without the addresses npm would note in it."""
-    npm = node().with_name("npm")
-    path = f"{npm.parent}{os.pathsep}{os.environ['PATH']}"
     lock = CLIENTS / "package-lock.json"
     lock.unlink(missing_ok=True)
     subprocess.run(
-        [str(npm), "install", "--package-lock-only", "--ignore-scripts"],
+        [*npm(), "install", "--package-lock-only", "--ignore-scripts"],
         cwd=CLIENTS,
-        env={**os.environ, "PATH": path},
         check=True,
     )
     strip_addresses(lock)

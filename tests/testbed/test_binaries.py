@@ -1,0 +1,161 @@
+"""Where binaries come from, and what is said when they cannot be had."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed import binaries, toolchain
+from testbed.cache import cache_dir, locked, require_space
+from testbed.errors import Unavailable
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give an empty cache and no binaries from elsewhere."""
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.setenv("JOBGROUP_CACHE", str(tmp_path / "cache"))
+    return cache_dir()
+
+
+def programs(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"}
+
+
+def test_kubebuilder_assets_come_first(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assets = cache / "assets"
+    assets.mkdir()
+    (assets / "etcd").touch()
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
+    assert binaries.find("etcd") == {"etcd": assets / "etcd"}
+
+
+def test_a_wrong_kubebuilder_assets_is_not_passed_over(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(cache / "typo"))
+    with pytest.raises(Unavailable, match="there is no such folder"):
+        binaries.find("etcd")
+
+
+def test_a_download_comes_before_a_build(cache: Path) -> None:
+    downloaded = cache / "envtest" / "k8s" / "1.36.2-linux-amd64"
+    downloaded.mkdir(parents=True)
+    (downloaded / "kubectl").touch()
+    assert binaries.find("kubectl") == {"kubectl": downloaded / "kubectl"}
+
+
+def test_it_builds_once(cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    built = binaries.ensure("pause") / "pause"
+    assert os.access(built, os.X_OK)
+    before = built.stat().st_mtime_ns
+    assert "Built pause" in capfd.readouterr().out
+    assert binaries.ensure("pause") / "pause" == built
+    assert built.stat().st_mtime_ns == before
+    assert capfd.readouterr().out == ""
+
+
+def test_what_an_interrupted_build_left_is_never_used(cache: Path) -> None:
+    folder = binaries._built_dir()
+    (folder / ".partial-1").mkdir(parents=True)
+    (folder / ".partial-1" / "pause").write_text("half of it")
+    built = binaries.ensure("pause") / "pause"
+    assert b"half of it" not in built.read_bytes()
+    assert programs(folder) == {"pause"}
+
+
+def test_an_interrupted_build_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(binaries, "_go_with_progress", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        binaries.ensure("pause")
+    assert programs(cache / "bin") == set()
+
+
+def test_without_a_network_it_says_so(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOPROXY", "off")
+    monkeypatch.setenv("GOFLAGS", "-modcacherw")
+    monkeypatch.setenv("GOMODCACHE", str(cache / "modules"))
+    with pytest.raises(Unavailable, match=r"the modules of etcd: .* out of reach"):
+        binaries.ensure("etcd")
+    assert programs(cache / "bin") == set()
+
+
+def test_a_disk_that_is_too_small_is_refused_before_the_build(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binaries, "BUILD_GIGABYTES", 10**6)
+    with pytest.raises(Unavailable, match=r"GB free and this step needs about"):
+        binaries.ensure("pause")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
+def test_a_disk_that_fills_up_is_said_in_a_sentence(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    program = "from testbed import binaries; binaries.BUILD_GIGABYTES = 0; binaries.ensure('pause')"
+    script = f'mount -t tmpfs -o size=64k none {disk} && exec {sys.executable} -c "{program}"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script],
+        cwd=ROOT,
+        env={**os.environ, "JOBGROUP_CACHE": str(disk), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "the disk is full; free about" in done.stderr
+
+
+def test_no_go_and_no_wheel_is_said_in_a_sentence(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(cache))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(cache))
+    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+    toolchain.go.cache_clear()
+    with pytest.raises(Unavailable, match="no recent go on PATH"):
+        binaries.ensure("pause")
+    assert programs(cache) == set()
+
+
+def test_a_toolchain_too_old_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, version in (("go", "go version go1.20.1 linux/amd64"), ("node", "v18.1.0")):
+        tool = tmp_path / name
+        tool.write_text(f"#!/bin/sh\necho {version}\n")
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    asked: list[str] = []
+    monkeypatch.setattr(toolchain, "_from_wheel", lambda name, program: asked.append(name))
+    toolchain.go.__wrapped__()
+    toolchain.node.__wrapped__()
+    assert asked == ["go", "node"]
+
+
+def test_an_unwritable_cache_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOBGROUP_CACHE", "/proc/nowhere")
+    with pytest.raises(Unavailable, match="set JOBGROUP_CACHE to a folder you may write to"):
+        cache_dir()
+
+
+def test_room_enough_is_no_complaint(cache: Path) -> None:
+    require_space(cache, 0)
+
+
+def test_a_second_run_waits_for_the_first(cache: Path) -> None:
+    program = "from testbed.cache import locked\nwith locked('build'): print('mine')"
+    with locked("build"):
+        second = subprocess.Popen(
+            [sys.executable, "-u", "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        assert second.stdout is not None
+        assert second.stdout.readline().startswith("Another run holds")
+    assert second.communicate()[0] == "mine\n"
