@@ -1,6 +1,57 @@
 """The core of a saga: pure unless marked (redis), and free of Kubernetes.
 
-scripts  (redis)  lua/ -> callables whose names and arguments come from each script's header
+spec               a definition -> frozen models, or the sentence that says what is wrong
+plan               models and an id -> the one packed argument of create_group.lua
+keys               the Redis keys that Python spells
+scripts   (redis)  lua/ -> callables whose names and arguments come from each script's header
+store     (redis)  one typed method per script, and the wake-up list
+snapshot           frozen values of what the scripts return
+groups    (redis)  the Python API
+driver    (redis)  what moves sagas on
+errors             one exception for each refusal
 """
 
+from jobgroup.driver import Driver
+from jobgroup.errors import (
+    EmptyGroupError,
+    GroupExistsError,
+    GroupNotFoundError,
+    GroupRemovedError,
+    InvalidGroupStateError,
+    InvalidSpecError,
+    JobExistsError,
+    JobGroupError,
+    JobInFlowError,
+    JobInGroupError,
+    RefusedError,
+    UnknownCompensationError,
+)
+from jobgroup.groups import JobGroups
+from jobgroup.snapshot import GroupEvent, GroupJob, GroupNode, GroupState
+from jobgroup.store import Store, connect
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Driver",
+    "EmptyGroupError",
+    "GroupEvent",
+    "GroupExistsError",
+    "GroupJob",
+    "GroupNode",
+    "GroupNotFoundError",
+    "GroupRemovedError",
+    "GroupState",
+    "InvalidGroupStateError",
+    "InvalidSpecError",
+    "JobExistsError",
+    "JobGroupError",
+    "JobGroups",
+    "JobInFlowError",
+    "JobInGroupError",
+    "RefusedError",
+    "Store",
+    "UnknownCompensationError",
+    "__version__",
+    "connect",
+]

@@ -5,13 +5,15 @@ gap. `-- @include name` pulls in lua/includes/name.lua, once, before the script 
 """
 
 import re
-from collections.abc import Awaitable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.commands.core import AsyncScript
+from redis.exceptions import NoScriptError
 
 # Not importlib.resources: lua/ holds no Python, and namespace packages confuse editable installs.
 FOLDER = Path(__file__).resolve().parents[1] / "lua"
@@ -34,17 +36,51 @@ class Script:
     keys: tuple[str, ...]
     args: tuple[str, ...]
 
-    async def __call__(self, redis: Redis, **slots: Any) -> Any:
-        """Run the script; a slot too many or too few is a TypeError, as for any function."""
-        expected = {*self.keys, *self.args}
-        if slots.keys() != expected:
-            wrong = sorted(slots.keys() ^ expected)
+    @cached_property
+    def sha(self) -> str:
+        """Return the name Redis knows the script by."""
+        return sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+
+    def command(self, **slots: Any) -> tuple[Any, ...]:
+        """Spell one call; a slot too many or too few is a TypeError, as for any function."""
+        expected = self.keys + self.args
+        try:
+            values = [slots[slot] for slot in expected]
+        except KeyError:
+            values = []
+        if len(values) != len(slots):
+            wrong = sorted(slots.keys() ^ set(expected))
             raise TypeError(f"{self.name} takes {sorted(expected)}; wrong or missing: {wrong}")
-        run = AsyncScript(redis, self.source)
-        answer: Awaitable[Any] = run(
-            keys=[slots[key] for key in self.keys], args=[slots[arg] for arg in self.args]
-        )
-        return await answer
+        return ("EVALSHA", self.sha, len(self.keys), *values)
+
+    async def __call__(self, redis: Redis, **slots: Any) -> Any:
+        """Run the script once."""
+        (answer,) = await self.run_all(redis, [slots])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def run_all(self, redis: Redis, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Run the script for each of these slots down one pipeline.
+
+        An answer is what the script returned or the error it ended with. Redis forgets scripts when
+        it restarts; the calls it did not know are sent again after loading it.
+        """
+        answers = await self._send(redis, calls)
+        unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+        if unknown:
+            await redis.script_load(self.source)
+            again = await self._send(redis, [calls[n] for n in unknown])
+            for n, answer in zip(unknown, again, strict=True):
+                answers[n] = answer
+        return answers
+
+    async def _send(self, redis: Redis, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
+        pipeline = redis.pipeline(transaction=False)
+        for slots in calls:
+            pipeline.execute_command(*self.command(**slots))
+        answers: list[Any] = await pipeline.execute(raise_on_error=False)
+        return answers
 
 
 def load(name: str, folder: Path = FOLDER) -> Script:

@@ -1,0 +1,147 @@
+"""The Python API: make groups, look at them, give them up, wait for them.
+
+Every method is safe to call while workers run and drivers drive. Only a driver moves groups on; see
+jobgroup/driver.py.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Self
+
+from jobgroup import keys
+from jobgroup.errors import GroupNotFoundError, InvalidGroupStateError, JobGroupError
+from jobgroup.plan import Plan, plan_group
+from jobgroup.snapshot import GroupEvent, GroupJob, GroupNode, GroupState
+from jobgroup.spec import check_group_id, parse_group
+from jobgroup.store import Store, connect
+
+# Shorter than the five seconds after which redis-py 8 gives up on a read.
+_BLOCK_MS = 2000
+
+
+class JobGroups:
+    """Groups in one Redis, under one BullMQ prefix."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    @classmethod
+    def connect(cls, url: str = "redis://127.0.0.1:6379/0", prefix: str = "bull") -> Self:
+        """Open a client of one's own; close it with `aclose` or as a context manager."""
+        return cls(Store(connect(url), prefix))
+
+    async def add_group(
+        self,
+        name: str,
+        jobs: Sequence[Mapping[str, Any]],
+        compensation: Mapping[str, Any] | None = None,
+        group_id: str | None = None,
+    ) -> GroupNode:
+        """Create a group and all its jobs, or nothing."""
+        group = {"name": name, "jobs": jobs, "compensation": compensation, "group_id": group_id}
+        (node,) = await self.add_groups([group])
+        if isinstance(node, JobGroupError):
+            raise node
+        return node
+
+    async def add_groups(
+        self, groups: Sequence[Mapping[str, Any]]
+    ) -> list[GroupNode | JobGroupError]:
+        """Create many groups down one pipeline, each atomic by itself.
+
+        A mistake in any definition is raised before anything is sent. What Redis refuses of one
+        group stands in its place in the answer and holds up no other.
+        """
+        plans = [
+            plan_group(
+                parse_group(group["name"], group["jobs"], group.get("compensation")),
+                check_group_id(group.get("group_id") or str(uuid.uuid4())),
+            )
+            for group in groups
+        ]
+        answers = await self.store.create(plans)
+        return [
+            answer if isinstance(answer, JobGroupError) else self._node(plan, group["jobs"])
+            for plan, group, answer in zip(plans, groups, answers, strict=True)
+        ]
+
+    async def get_group_state(self, group_id: str) -> GroupState | None:
+        """Return a group's state and counts, or None if there is no such group."""
+        return await self.store.read(group_id)
+
+    async def get_group_jobs(self, group_id: str) -> list[GroupJob]:
+        """Return where each job of a group is now."""
+        return await self.store.read_jobs(group_id)
+
+    async def cancel_group(self, group_id: str) -> GroupState:
+        """Cancel what is pending and undo what completed."""
+        try:
+            return await self.store.cancel(group_id)
+        except InvalidGroupStateError as refusal:
+            state = str(refusal)
+            if state == "COMPLETED":
+                raise InvalidGroupStateError("Cannot cancel a completed group") from None
+            raise InvalidGroupStateError(f"Cannot cancel group in state {state}") from None
+
+    async def remove_group(self, group_id: str) -> None:
+        """Remove an ended group with its jobs, undos and keys; its id can never be used again."""
+        try:
+            await self.store.remove(group_id)
+        except InvalidGroupStateError as refusal:
+            raise InvalidGroupStateError(f"Cannot remove group in state {refusal}") from None
+
+    async def wait_for_group(self, group_id: str, timeout: float | None = None) -> GroupState:  # noqa: ASYNC109
+        """Return a group once it has ended; TimeoutError if it has not after so many seconds."""
+        async with asyncio.timeout(timeout):
+            queue = await self.store.owning_queue(group_id)
+            last = "$"
+            while True:
+                state = await self.store.read(group_id)
+                if state is None:
+                    raise GroupNotFoundError(group_id)
+                if state.ended:
+                    return state
+                # The stream only says when to look again; a look now and then does without it.
+                last, _ = await self._read_events(queue, last)
+
+    async def events(self, queue: str, last_id: str = "$") -> AsyncIterator[GroupEvent]:
+        """Yield the group events of a queue's groups, from now or from after a given event on."""
+        while True:
+            last_id, found = await self._read_events(queue, last_id)
+            for event in found:
+                yield event
+
+    async def _read_events(self, queue: str, last_id: str) -> tuple[str, list[GroupEvent]]:
+        last_id, entries = await self.store.read_stream(queue, last_id, _BLOCK_MS)
+        found = []
+        for entry_id, fields in entries:
+            if fields.get("event", "").startswith("group:"):
+                kind, group_id, name = (fields.pop(f) for f in ("event", "groupId", "groupName"))
+                found.append(GroupEvent(entry_id, kind, group_id, name, fields))
+        return last_id, found
+
+    def _node(self, plan: Plan, jobs: Sequence[Mapping[str, Any]]) -> GroupNode:
+        return GroupNode(
+            plan.group_id,
+            plan.group_name,
+            tuple(
+                GroupJob(
+                    job_id,
+                    keys.job(self.store.prefix, job["queueName"], job_id),
+                    "pending",
+                    job["queueName"],
+                )
+                for job_id, job in zip(plan.job_ids, jobs, strict=True)
+            ),
+        )
+
+    async def aclose(self) -> None:
+        """Close the client."""
+        await self.store.redis.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()

@@ -1,0 +1,119 @@
+"""Frozen values of what the scripts return; parsing only."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+State = Literal["ACTIVE", "COMPENSATING", "COMPLETED", "FAILED", "FAILED_COMPENSATION"]
+JobStatus = Literal["pending", "active", "completed", "failed", "cancelled"]
+ENDED: frozenset[str] = frozenset({"COMPLETED", "FAILED", "FAILED_COMPENSATION"})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A group as Redis knows it now, in the order of lua/includes/snapshot.lua."""
+
+    id: str
+    name: str
+    state: State
+    created_at: int
+    updated_at: int
+    total_jobs: int
+    completed_count: int
+    failed_count: int
+    cancelled_count: int
+    revision: int
+    failed_job_id: str
+    reason: str
+    finished_at: int | None
+    undo_count: int
+    undone_count: int
+    undo_failed_count: int
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @classmethod
+    def parse(cls, row: Sequence[Any]) -> Self:
+        """Read one row of lua/includes/snapshot.lua."""
+        group_id, name, state, *rest = row
+        created, updated, total, completed, failed, cancelled, revision = map(int, rest[:7])
+        failed_job, reason, finished = rest[7:10]
+        undos, undone, undo_failed = map(int, rest[10:])
+        return cls(
+            group_id,
+            name,
+            state,
+            created,
+            updated,
+            total,
+            completed,
+            failed,
+            cancelled,
+            revision,
+            failed_job,
+            reason,
+            int(finished) if finished else None,
+            undos,
+            undone,
+            undo_failed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupJob:
+    """One member and where it is now."""
+
+    job_id: str
+    job_key: str
+    status: JobStatus
+    queue_name: str
+
+    @classmethod
+    def parse_all(cls, row: Sequence[str]) -> "list[GroupJob]":
+        """Read the rows of read_jobs.lua, in the order of the definition."""
+        found = [
+            cls(job_id, key, status, queue)
+            for key, queue, job_id, status in zip(*[iter(row)] * 4, strict=True)
+        ]
+        return sorted(found, key=lambda job: int(job.job_id.rpartition("-")[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What one call of settle_group.lua did and found."""
+
+    group: GroupState
+    changed: bool
+    more: bool
+    open: int
+    repaired: bool
+
+    @classmethod
+    def parse(cls, row: Sequence[Any]) -> Self:
+        """Read one answer of settle_group.lua."""
+        changed, more, still_open, repaired, group = row
+        return cls(
+            GroupState.parse(group), bool(changed), bool(more), int(still_open), bool(repaired)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNode:
+    """A group that was just created."""
+
+    group_id: str
+    group_name: str
+    jobs: tuple[GroupJob, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEvent:
+    """One event of a group's life, as its owning queue's stream has it."""
+
+    id: str
+    type: str  # group:completed, group:compensating or group:failed
+    group_id: str
+    group_name: str
+    fields: dict[str, str]

@@ -1,0 +1,203 @@
+"""The saga's store: one typed method per script, and the wake-up list.
+
+Times are milliseconds. What a script refuses arrives as the exception of its code; whatever else
+goes wrong is redis-py's own.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any, cast
+
+from redis import exceptions
+from redis.asyncio import Redis
+from redis.exceptions import RedisError, ResponseError
+
+from jobgroup import keys
+from jobgroup.errors import (
+    GroupExistsError,
+    GroupNotFoundError,
+    GroupRemovedError,
+    InvalidGroupStateError,
+    JobExistsError,
+    JobGroupError,
+)
+from jobgroup.plan import Plan
+from jobgroup.scripts import Script, load
+from jobgroup.snapshot import GroupJob, GroupState, Settled
+
+GRACE = 5 * 60 * 1000
+TOMBSTONE = 30 * 24 * 3600 * 1000
+# A group that failed stays parked with its score raised by this; see lua/includes/park.lua.
+ENDED_SCORE = 10**15
+
+_AWAY = (
+    exceptions.BusyLoadingError,
+    exceptions.ConnectionError,
+    exceptions.OutOfMemoryError,
+    exceptions.ReadOnlyError,
+    exceptions.TimeoutError,
+)
+_WAITED_OUT = ("BUSY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS")
+
+
+def now_ms() -> int:
+    """Return the time as BullMQ counts it."""
+    return time.time_ns() // 1_000_000
+
+
+def connect(url: str) -> Redis:
+    """Open a client fit for the store: texts, whatever bytes a worker wrote as its reason."""
+    client: Redis = Redis.from_url(url, decode_responses=True, encoding_errors="replace")
+    return client
+
+
+def is_transient(error: BaseException) -> bool:
+    """Say whether waiting may help: Redis is away, starting, full or busy."""
+    if isinstance(error, exceptions.AuthenticationError):
+        return False
+    if isinstance(error, _AWAY):
+        return True
+    return isinstance(error, ResponseError) and str(error).startswith(_WAITED_OUT)
+
+
+class Store:
+    """All that is ever asked of Redis about groups."""
+
+    def __init__(self, redis: Redis, prefix: str = "bull") -> None:
+        self.redis = redis
+        self.prefix = prefix
+        self._create = load("create_group")
+        self._settle = load("settle_group")
+        self._cancel = load("cancel_group")
+        self._remove = load("remove_group")
+        self._read = load("read_group")
+        self._read_jobs = load("read_jobs")
+
+    async def create(self, plans: Sequence[Plan]) -> list[bool | JobGroupError]:
+        """Create groups, each atomically; say of each whether it is new, or why it is refused."""
+        now = now_ms()
+        calls = [
+            {
+                "parent": keys.parent(self.prefix, plan.group_id),
+                "now": now,
+                "prefix": self.prefix,
+                "plan": plan.packed,
+            }
+            for plan in plans
+        ]
+        answers = await self._create.run_all(self.redis, calls)
+        return [bool(answer) if isinstance(answer, int) else _refusal(answer) for answer in answers]
+
+    async def settle(
+        self, tokens: Sequence[tuple[str, str]], request: str = "", grace: int = GRACE
+    ) -> list[Settled | Exception | None]:
+        """Move groups on, each given with the wake-up entry that led to it or with none.
+
+        The answer is None for a group that is not there, or the error of that group alone.
+        """
+        now = now_ms()
+        calls = [
+            {
+                "parent": keys.parent(self.prefix, group_id),
+                "now": now,
+                "prefix": self.prefix,
+                "gid": group_id,
+                "token": token,
+                "request": request,
+                "grace": grace,
+            }
+            for group_id, token in tokens
+        ]
+        answers = await self._settle.run_all(self.redis, calls)
+        return [
+            answer if answer is None or isinstance(answer, Exception) else Settled.parse(answer)
+            for answer in answers
+        ]
+
+    async def cancel(self, group_id: str, grace: int = GRACE) -> GroupState:
+        """Give a running group up."""
+        return GroupState.parse(await self._call(self._cancel, group_id, now=now_ms(), grace=grace))
+
+    async def remove(self, group_id: str) -> None:
+        """Remove an ended group and all its keys, but for its tombstone."""
+        while await self._call(self._remove, group_id, now=now_ms(), remembers=TOMBSTONE):
+            pass
+
+    async def read(self, group_id: str) -> GroupState | None:
+        """Read a group, or nothing if there is none."""
+        row = await self._call(self._read, group_id)
+        return GroupState.parse(row) if row else None
+
+    async def read_jobs(self, group_id: str) -> list[GroupJob]:
+        """Read where each member is now."""
+        rows = await self._call(self._read_jobs, group_id)
+        if rows is None:
+            raise GroupNotFoundError(group_id)
+        return GroupJob.parse_all(rows)
+
+    async def owning_queue(self, group_id: str) -> str:
+        """Return the queue on whose stream the group's events stand."""
+        queue = await self.redis.hget(keys.parent(self.prefix, group_id), "queue")
+        if queue is None:
+            raise GroupNotFoundError(group_id)
+        return str(queue)
+
+    async def wakeups(self, limit: int) -> list[str]:
+        """Return the first entries of the wake-up list; settling a group takes its entry off."""
+        return cast(list[str], await self.redis.lrange(keys.wakeups(self.prefix), 0, limit - 1))
+
+    async def wait_for_wakeup(self, seconds: float) -> None:
+        """Block until a stock worker touches the wake-up list, or for so long."""
+        await self.redis.bzpopmin(keys.marker(self.prefix), seconds)
+
+    async def parked(self, start: int, limit: int) -> list[str]:
+        """Return a page of the unfinished groups that wait for their members."""
+        found = await self.redis.zrangebyscore(
+            keys.parked(self.prefix), "-inf", f"({ENDED_SCORE}", start=start, num=limit
+        )
+        return cast(list[str], found)
+
+    async def read_stream(
+        self, queue: str, last_id: str, block: int
+    ) -> tuple[str, list[tuple[str, dict[str, str]]]]:
+        """Wait for entries of a queue's events after an id, `$` being the newest one there is."""
+        stream = keys.events(self.prefix, queue)
+        if last_id == "$":
+            newest = cast(list[Any], await self.redis.xrevrange(stream, count=1))
+            last_id = newest[0][0] if newest else "0-0"
+        answer = await self.redis.xread({stream: last_id}, count=1000, block=block)
+        entries = cast(list[Any], answer)[0][1] if answer else []
+        return (entries[-1][0] if entries else last_id), entries
+
+    async def set_aside(self, token: str) -> None:
+        """Take an entry off the wake-up list that cannot be settled; a resync will try it again."""
+        pipeline = self.redis.pipeline(transaction=True)
+        pipeline.zadd(keys.parked(self.prefix), {keys.group_of(token): now_ms()})
+        pipeline.lrem(keys.wakeups(self.prefix), 1, token)
+        await pipeline.execute()
+
+    async def _call(self, script: Script, group_id: str, **slots: Any) -> Any:
+        try:
+            return await script(
+                self.redis,
+                parent=keys.parent(self.prefix, group_id),
+                prefix=self.prefix,
+                gid=group_id,
+                **slots,
+            )
+        except ResponseError as error:
+            raise _refusal(error) from None
+
+
+def _refusal(error: Exception) -> JobGroupError:
+    """Turn what a script said into the exception of its code; raise what is none of ours."""
+    code, _, detail = str(error).partition(" ")
+    for refusal in (GroupNotFoundError, GroupExistsError, GroupRemovedError, JobExistsError):
+        if refusal.code == code:
+            return refusal(detail)
+    if code == InvalidGroupStateError.code:
+        return InvalidGroupStateError(detail)
+    raise error
+
+
+__all__ = ["GRACE", "RedisError", "Store", "connect", "is_transient", "now_ms"]

@@ -1,0 +1,39 @@
+--[[
+  Add one job to an opened queue, key for key as BullMQ's own producers do.
+
+  Left out are the counter of automatic ids, for ours are our own, and deduplication, which members
+  and undos may not ask for.
+]]
+local function add_job(queue, job, now, parent_key, parent)
+  local base, id = queue.base, job.id
+  if not queue.max_events then
+    queue.max_events = "10000"
+    redis.call("HSET", base .. "meta", "opts.maxLenEvents", queue.max_events)
+  end
+  redis.call("HSET", base .. id, "name", job.name, "data", job.data, "opts", job.opts,
+    "timestamp", now, "delay", job.delay, "priority", job.priority,
+    "parentKey", parent_key, "parent", parent)
+  redis.call("XADD", queue.events, "*", "event", "added", "jobId", id, "name", job.name)
+  if job.delay > 0 then
+    -- The low 12 bits keep the order of jobs due in the same millisecond.
+    local due = now + job.delay
+    local score, last = due * 4096, due * 4096 + 4095
+    local same = redis.call("ZREVRANGEBYSCORE", base .. "delayed", last, score, "WITHSCORES", "LIMIT", 0, 1)
+    if same[2] then score = math.min(tonumber(same[2]) + 1, last) end
+    redis.call("ZADD", base .. "delayed", string.format("%.0f", score), id)
+    redis.call("XADD", queue.events, "MAXLEN", "~", queue.max_events, "*", "event", "delayed",
+      "jobId", id, "delay", string.format("%.0f", due))
+    local first = redis.call("ZRANGE", base .. "delayed", 0, 0, "WITHSCORES")
+    redis.call("ZADD", queue.marker, tonumber(first[2]) / 4096, "1")
+    return
+  end
+  if job.priority > 0 then
+    local place = redis.call("INCR", base .. "pc")
+    redis.call("ZADD", base .. "prioritized",
+      string.format("%.0f", job.priority * 4294967296 + place % 4294967296), id)
+  else
+    redis.call(job.lifo and "RPUSH" or "LPUSH", queue.list, id)
+  end
+  if not queue.quiet then redis.call("ZADD", queue.marker, 0, "0") end
+  redis.call("XADD", queue.events, "MAXLEN", "~", queue.max_events, "*", "event", "waiting", "jobId", id)
+end

@@ -1,0 +1,10 @@
+--[[
+  Call a command with any number of values; unpack alone gives up at some 7,000.
+]]
+local function bulk(command, key, values)
+  local result = 0
+  for first = 1, #values, 1000 do
+    result = result + redis.call(command, key, unpack(values, first, math.min(first + 999, #values)))
+  end
+  return result
+end

@@ -1,0 +1,109 @@
+--[[
+  Move one group on: harvest its ledger, decide, do a bounded piece of the work that follows.
+
+  Whatever it finds, a second call right after finds nothing more to do, unless it returned `more`.
+  `request` is empty, or why the group is to be given up.
+]]
+-- @include harvest
+-- @include saga
+-- @include announce
+-- @include first_failure
+-- @include drop_pending
+-- @include make_undos
+-- @include bulk
+-- @include undo_results
+local function settle(k, prefix, gid, now, request, grace)
+  local group = redis.call("HMGET", k.group, "state", "totalJobs", "name", "cancelledCount", "undoCount")
+  local state, total, name = group[1], tonumber(group[2]), group[3]
+  local before = state
+  local budget = { jobs = 200, bytes = 1000000, entries = 200000 }
+  local facts = { total = total, requested = request ~= "", undos = 0, undos_to_make = 0 }
+
+  local members = harvest(prefix, {
+    open = k.open, done = k.done, failed = k.failed, hash = k.parent,
+    expected = total - tonumber(group[4]),
+    list = function()
+      local keys, statuses = {}, redis.call("HGETALL", k.jobs)
+      for i = 1, #statuses, 2 do
+        if statuses[i + 1] ~= "cancelled" then keys[#keys + 1] = statuses[i] end
+      end
+      return keys
+    end,
+  }, now)
+  facts.open, facts.completed, facts.failed = members.open, members.done, members.failed
+
+  local more = false
+  local failing = state == "ACTIVE" and facts.completed < total and (facts.failed > 0 or facts.requested)
+  if failing or state == "COMPENSATING" then
+    facts.open, more = drop_pending(k, prefix, now, grace, budget)
+    facts.failed = redis.call("ZCARD", k.failed)
+  end
+  if failing or state == "COMPENSATING" or state == "FAILED" or state == "FAILED_COMPENSATION" then
+    facts.undos_to_make = make_undos(k, prefix, gid, now, budget)
+    more = more or facts.undos_to_make > 0
+  end
+  facts.undos = tonumber(redis.call("HGET", k.group, "undoCount") or 0)
+  local undos = { open = 0, done = 0, failed = 0 }
+  if facts.undos > 0 then
+    undos = harvest(prefix, {
+      open = k.undo_open, done = k.undo_done, failed = k.undo_failed, hash = k.undo,
+      expected = facts.undos,
+      list = function()
+        local keys, made = {}, redis.call("HGETALL", k.undo)
+        for i = 1, #made, 2 do
+          if string.sub(made[i + 1], 1, #prefix + 1) == prefix .. ":" then keys[#keys + 1] = made[i] end
+        end
+        return keys
+      end,
+    }, now)
+  end
+  facts.undos_open, facts.undos_failed = undos.open, undos.failed
+
+  -- A group with nothing left to undo passes through COMPENSATING to its end in one call.
+  repeat
+    local from = state
+    state = saga(state, facts)
+    if state ~= from then
+      if state == "COMPLETED" then
+        announce(k, "completed", gid, name)
+      elseif state == "COMPENSATING" then
+        local job_id, reason = first_failure(k, prefix)
+        if job_id == "" then reason = request end
+        redis.call("HSET", k.group, "failedJobId", job_id, "reason", reason)
+        announce(k, "compensating", gid, name, "failedJobId", job_id, "reason", reason)
+      else
+        if from == "ACTIVE" then
+          local job_id, reason = first_failure(k, prefix)
+          if job_id == "" then reason = request end
+          redis.call("HSET", k.group, "failedJobId", job_id, "reason", reason)
+        end
+        announce(k, "failed", gid, name, "state", state, "compensationResults", undo_results(k, prefix))
+      end
+    end
+  until state == from
+
+  local ended = state ~= "ACTIVE" and state ~= "COMPENSATING"
+  local cancelled = redis.call("HGET", k.group, "cancelledCount")
+  local counts = table.concat({ state, facts.completed, facts.failed, cancelled, facts.undos, undos.done, undos.failed }, " ")
+  if counts ~= redis.call("HGET", k.group, "counts") then
+    local statuses = {}
+    local function mark(keys, status)
+      for _, key in ipairs(keys) do
+        statuses[#statuses + 1] = key
+        statuses[#statuses + 1] = status
+      end
+    end
+    mark(redis.call("HKEYS", k.done), "completed")
+    mark(redis.call("ZRANGE", k.failed, 0, -1), "failed")
+    if state == "COMPENSATING" and not more then mark(redis.call("SMEMBERS", k.open), "active") end
+    bulk("HSET", k.jobs, statuses)
+    redis.call("HSET", k.group, "state", state, "completedCount", facts.completed, "failedCount", facts.failed,
+      "undoneCount", undos.done, "undoFailedCount", undos.failed, "counts", counts, "updatedAt", now)
+    if ended and before ~= state then
+      redis.call("HSET", k.group, "finishedAt", now)
+      redis.call("ZADD", k.ended, now, gid)
+    end
+    redis.call("HINCRBY", k.group, "revision", 1)
+  end
+  return state, before, more, facts.open
+end

@@ -1,0 +1,34 @@
+--[[
+  Read where each member is now, right even while nobody drives the group.
+
+  KEYS[1] parent  hash, the group's pseudo parent
+  ARGV[1] prefix  BullMQ's key prefix
+  ARGV[2] gid     the group
+
+  Returns  {key, queue, id, status, ...} a member, or nothing if there is no such group
+]]
+-- @include keys_of
+-- @include place_of
+-- @include active_ids
+local parent, prefix, gid = KEYS[1], ARGV[1], ARGV[2]
+
+local queue_name = redis.call("HGET", parent, "queue")
+local k = keys_of(prefix, gid, queue_name or "")
+if not queue_name or redis.call("EXISTS", k.group) == 0 then return false end
+local seen, rows = {}, {}
+local statuses = redis.call("HGETALL", k.jobs)
+for i = 1, #statuses, 2 do
+  local key, status = statuses[i], statuses[i + 1]
+  local queue, id = place_of(prefix, key)
+  if redis.call("HEXISTS", k.done, key) == 1 then
+    status = "completed"
+  elseif redis.call("ZSCORE", k.failed, key) then
+    status = "failed"
+  elseif redis.call("SISMEMBER", k.open, key) == 1 then
+    status = active_ids(seen, prefix, queue)[id] and "active" or "pending"
+  elseif status ~= "cancelled" then
+    status = "failed"
+  end
+  for _, value in ipairs({ key, queue, id, status }) do rows[#rows + 1] = value end
+end
+return rows
