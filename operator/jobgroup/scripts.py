@@ -44,14 +44,10 @@ class Script:
     def command(self, **slots: Any) -> tuple[Any, ...]:
         """Spell one call; a slot too many or too few is a TypeError, as for any function."""
         expected = self.keys + self.args
-        try:
-            values = [slots[slot] for slot in expected]
-        except KeyError:
-            values = []
-        if len(values) != len(slots):
+        if slots.keys() != set(expected):
             wrong = sorted(slots.keys() ^ set(expected))
             raise TypeError(f"{self.name} takes {sorted(expected)}; wrong or missing: {wrong}")
-        return ("EVALSHA", self.sha, len(self.keys), *values)
+        return ("EVALSHA", self.sha, len(self.keys), *(slots[slot] for slot in expected))
 
     async def __call__(self, redis: Redis, **slots: Any) -> Any:
         """Run the script once."""
