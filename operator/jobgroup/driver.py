@@ -42,6 +42,13 @@ def backoff(failures: int) -> float:
     return delay * random.uniform(0.8, 1.2)  # noqa: S311 (no secret: drivers must not retry in step)
 
 
+def _leave_if_cancelled() -> None:
+    """Obey a cancellation that redis-py has swallowed, as it does at some of its awaits."""
+    task = asyncio.current_task()
+    if task and task.cancelling():
+        raise asyncio.CancelledError
+
+
 class Driver:
     """One loop over the wake-up list of one Redis."""
 
@@ -68,6 +75,7 @@ class Driver:
         failures = 0
         resync_at = recheck_at = 0.0
         while True:
+            _leave_if_cancelled()
             try:
                 await self.drain()
                 if time.monotonic() >= resync_at:
@@ -77,6 +85,7 @@ class Driver:
                     await self._settle([(group_id, "") for group_id in self._compensating])
                     recheck_at = time.monotonic() + self._recheck_seconds
                 failures = 0
+                _leave_if_cancelled()
                 await self._store.wait_for_wakeup(
                     self._recheck_seconds if self._compensating else min(2, self._resync_seconds)
                 )

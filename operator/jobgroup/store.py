@@ -4,6 +4,7 @@ Times are milliseconds. What a script refuses arrives as the exception of its co
 goes wrong is redis-py's own.
 """
 
+import re
 import time
 from collections.abc import Sequence
 from typing import Any, cast
@@ -37,7 +38,10 @@ _AWAY = (
     exceptions.ReadOnlyError,
     exceptions.TimeoutError,
 )
-_WAITED_OUT = ("BUSY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS")
+# Not only the first word: up to 6.2 Redis puts its own in front of what went wrong in a script.
+_WAITED_OUT = re.compile(
+    r"\b(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY|TRYAGAIN)\b"
+)
 
 
 def now_ms() -> int:
@@ -57,7 +61,7 @@ def is_transient(error: BaseException) -> bool:
         return False
     if isinstance(error, _AWAY):
         return True
-    return isinstance(error, ResponseError) and str(error).startswith(_WAITED_OUT)
+    return isinstance(error, ResponseError) and bool(_WAITED_OUT.search(str(error)))
 
 
 class Store:

@@ -1,0 +1,153 @@
+"""The driver: what it waits out, what it reports, what a resync repairs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from redis import exceptions
+from redis.asyncio import Redis
+
+from jobgroup import Driver, JobGroups, Store, connect
+from jobgroup.driver import backoff
+from jobgroup.store import is_transient
+from testbed.redis_server import RedisServer
+
+JOBS = [{"name": "pay", "queueName": "payments"}, {"name": "ship", "queueName": "shipping"}]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    """Start a Redis of the test's own, which it may break."""
+    with RedisServer(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+async def groups(server: RedisServer) -> AsyncIterator[JobGroups]:
+    """Open the API on that Redis."""
+    async with JobGroups.connect(server.url) as groups:
+        yield groups
+
+
+@pytest.fixture
+def redis(groups: JobGroups) -> Redis:
+    """Open the same Redis without the API."""
+    return groups.store.redis
+
+
+def test_the_backoff_doubles_up_to_half_a_minute_and_is_jittered() -> None:
+    for failures, expected in [(1, 0.1), (2, 0.2), (5, 1.6), (9, 25.6), (10, 30), (10_000, 30)]:
+        delays = {backoff(failures) for _ in range(200)}
+        assert expected * 0.8 <= min(delays) < expected < max(delays) <= expected * 1.2
+
+
+@pytest.mark.parametrize(
+    ("error", "transient"),
+    [
+        (exceptions.ConnectionError("refused"), True),
+        (exceptions.TimeoutError("read"), True),
+        (exceptions.BusyLoadingError("LOADING"), True),
+        (exceptions.ReadOnlyError("READONLY"), True),
+        (exceptions.OutOfMemoryError("OOM"), True),
+        (exceptions.ResponseError("BUSY Redis is busy running a script"), True),
+        (exceptions.ResponseError("MASTERDOWN Link with MASTER is down"), True),
+        (exceptions.ResponseError("Error running script: -OOM command not allowed"), True),
+        (exceptions.AuthenticationError("NOAUTH"), False),
+        (exceptions.ResponseError("WRONGTYPE Operation against a key"), False),
+        (ValueError("ours"), False),
+    ],
+)
+def test_what_is_waited_out(error: Exception, transient: bool) -> None:
+    assert is_transient(error) is transient
+
+
+async def test_a_corrupt_group_is_reported_and_holds_up_no_other(
+    groups: JobGroups, redis: Redis
+) -> None:
+    bad = await groups.add_group("bad", JOBS)
+    good = await groups.add_group("good", JOBS)
+    await redis.set(f"bull:_jobgroups:{bad.group_id}:unsuccessful", "not a ledger")
+    await redis.delete(f"bull:_jobgroups:{good.group_id}:dependencies")
+    await redis.rpush("bull:_jobgroups:wait", bad.group_id, good.group_id)
+    reported: list[tuple[str, str]] = []
+    driver = Driver(groups.store, on_error=lambda gid, error: reported.append((gid, str(error))))
+    await driver.drain()
+    assert [gid for gid, _ in reported] == [bad.group_id]
+    assert "WRONGTYPE" in reported[0][1]
+    state = await groups.get_group_state(good.group_id)
+    assert state is not None
+    assert state.state == "FAILED"
+    assert await groups.store.wakeups(10) == []
+    # Mended, it is found again by the next resync.
+    await redis.delete(f"bull:_jobgroups:{bad.group_id}:unsuccessful")
+    await redis.delete(f"bull:_jobgroups:{bad.group_id}:dependencies")
+    assert await driver.resync() == 1
+
+
+async def test_an_entry_of_nobody_is_taken_off_the_list(groups: JobGroups, redis: Redis) -> None:
+    await redis.rpush("bull:_jobgroups:wait", "nobody", "nobody-undo")
+    driver = Driver(groups.store)
+    await driver.drain()
+    assert await groups.store.wakeups(10) == []
+    assert driver.counters.errors == 0
+
+
+async def test_a_wrong_password_is_reported_at_once_and_a_right_one_is_taken_up(
+    server: RedisServer, groups: JobGroups, redis: Redis
+) -> None:
+    await redis.config_set("requirepass", "secret")
+    heard = asyncio.Event()
+    async with connect(server.url) as stranger:
+
+        def hear(group_id: str, error: Exception) -> None:
+            assert isinstance(error, exceptions.AuthenticationError)
+            heard.set()
+
+        driver = Driver(Store(stranger), on_error=hear)
+        task = asyncio.create_task(driver.run())
+        await asyncio.wait_for(heard.wait(), 60)
+        assert not task.done()
+        await redis.config_set("requirepass", "")
+        while not driver.counters.resyncs:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_in_health_a_resync_repairs_nothing(groups: JobGroups) -> None:
+    for _ in range(150):
+        await groups.add_group("order", JOBS)
+    driver = Driver(groups.store)
+    assert await driver.resync() == 0
+    assert driver.counters.repairs == 0
+    assert driver.counters.calls == 150
+
+
+async def test_a_resync_finds_the_member_that_was_removed(groups: JobGroups, redis: Redis) -> None:
+    node = await groups.add_group("order", JOBS)
+    # What stock clients do when a waiting job is removed: it leaves the books without an entry.
+    await redis.lrem("bull:payments:wait", 1, node.jobs[0].job_id)
+    await redis.delete(node.jobs[0].job_key)
+    await redis.srem(f"bull:_jobgroups:{node.group_id}:dependencies", node.jobs[0].job_key)
+    driver = Driver(groups.store)
+    assert await driver.resync() == 1
+    state = await groups.get_group_state(node.group_id)
+    assert state is not None
+    assert (state.state, state.reason) == ("FAILED", "removed from its queue")
+    assert (state.failed_count, state.cancelled_count) == (1, 1)
+    assert await driver.resync() == 0
+
+
+async def test_settling_is_told_to_who_asked(groups: JobGroups) -> None:
+    node = await groups.add_group("order", JOBS)
+    told: list[str] = []
+    driver = Driver(groups.store, on_settled=lambda settled: told.append(settled.group.state))
+    await driver.resync()
+    assert told == []
+    await groups.store.settle([(node.group_id, "")], request="DeadlineExceeded")
+    await groups.store.redis.rpush("bull:_jobgroups:wait", node.group_id)
+    await driver.drain()
+    state = await groups.get_group_state(node.group_id)
+    assert state is not None
+    assert (state.state, state.reason, state.failed_job_id) == ("FAILED", "DeadlineExceeded", "")
