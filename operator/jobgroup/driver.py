@@ -9,19 +9,17 @@ resync.
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from jobgroup import keys
 from jobgroup.snapshot import Settled
-from jobgroup.store import GRACE, RedisError, Store, is_transient
+from jobgroup.store import GRACE, RedisError, Store, backoff, is_transient
 
 logger = logging.getLogger(__name__)
 
 BATCH = 100
-BACKOFF_SECONDS = (0.1, 30.0)
 
 
 @dataclass(slots=True)
@@ -33,13 +31,6 @@ class Counters:
     resyncs: int = 0
     repairs: int = 0
     errors: int = 0
-
-
-def backoff(failures: int) -> float:
-    """Return the seconds to wait after so many failures in a row: doubling, capped, jittered."""
-    first, longest = BACKOFF_SECONDS
-    delay: float = min(longest, first * 2.0 ** min(failures - 1, 20))
-    return delay * random.uniform(0.8, 1.2)  # noqa: S311 (no secret: drivers must not retry in step)
 
 
 def _leave_if_cancelled() -> None:

@@ -14,7 +14,7 @@ from jobgroup.errors import GroupNotFoundError, InvalidGroupStateError, JobGroup
 from jobgroup.plan import Plan, plan_group
 from jobgroup.snapshot import GroupEvent, GroupJob, GroupNode, GroupState
 from jobgroup.spec import check_group_id, parse_group
-from jobgroup.store import Store, connect
+from jobgroup.store import RedisError, Store, backoff, connect, is_transient
 
 # Shorter than the five seconds after which redis-py 8 gives up on a read.
 _BLOCK_MS = 2000
@@ -92,18 +92,28 @@ class JobGroups:
             raise InvalidGroupStateError(f"Cannot remove group in state {refusal}") from None
 
     async def wait_for_group(self, group_id: str, timeout: float | None = None) -> GroupState:  # noqa: ASYNC109
-        """Return a group once it has ended; TimeoutError if it has not after so many seconds."""
+        """Return a group once it has ended; TimeoutError if it has not after so many seconds.
+
+        A Redis that goes away meanwhile is waited for.
+        """
+        last, failures = "$", 0
         async with asyncio.timeout(timeout):
-            queue = await self.store.owning_queue(group_id)
-            last = "$"
             while True:
-                state = await self.store.read(group_id)
-                if state is None:
-                    raise GroupNotFoundError(group_id)
-                if state.ended:
-                    return state
-                # The stream only says when to look again; a look now and then does without it.
-                last, _ = await self._read_events(queue, last)
+                try:
+                    state = await self.store.read(group_id)
+                    if state is None:
+                        raise GroupNotFoundError(group_id)
+                    if state.ended:
+                        return state
+                    # The stream only says when to look again; a look now and then does too.
+                    queue = await self.store.owning_queue(group_id)
+                    last, _ = await self._read_events(queue, last)
+                    failures = 0
+                except RedisError as error:
+                    if not is_transient(error):
+                        raise
+                    failures += 1
+                    await asyncio.sleep(backoff(failures))
 
     async def events(self, queue: str, last_id: str = "$") -> AsyncIterator[GroupEvent]:
         """Yield the group events of a queue's groups, from now or from after a given event on."""

@@ -4,9 +4,11 @@ Times are milliseconds. What a script refuses arrives as the exception of its co
 goes wrong is redis-py's own.
 """
 
+import random
 import re
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from redis import exceptions
@@ -23,11 +25,12 @@ from jobgroup.errors import (
     JobGroupError,
 )
 from jobgroup.plan import Plan
-from jobgroup.scripts import Script, load
+from jobgroup.scripts import FOLDER, Script, load
 from jobgroup.snapshot import GroupJob, GroupState, Settled
 
 GRACE = 5 * 60 * 1000
 TOMBSTONE = 30 * 24 * 3600 * 1000
+BACKOFF_SECONDS = (0.1, 30.0)
 # A group that failed stays parked with its score raised by this; see lua/includes/park.lua.
 ENDED_SCORE = 10**15
 
@@ -64,18 +67,25 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, ResponseError) and bool(_WAITED_OUT.search(str(error)))
 
 
+def backoff(failures: int) -> float:
+    """Return the seconds to wait after so many failures in a row: doubling, capped, jittered."""
+    first, longest = BACKOFF_SECONDS
+    delay: float = min(longest, first * 2.0 ** min(failures - 1, 20))
+    return delay * random.uniform(0.8, 1.2)  # noqa: S311 (no secret: drivers must not retry in step)
+
+
 class Store:
     """All that is ever asked of Redis about groups."""
 
-    def __init__(self, redis: Redis, prefix: str = "bull") -> None:
+    def __init__(self, redis: Redis, prefix: str = "bull", folder: Path = FOLDER) -> None:
         self.redis = redis
         self.prefix = prefix
-        self._create = load("create_group")
-        self._settle = load("settle_group")
-        self._cancel = load("cancel_group")
-        self._remove = load("remove_group")
-        self._read = load("read_group")
-        self._read_jobs = load("read_jobs")
+        self._create = load("create_group", folder)
+        self._settle = load("settle_group", folder)
+        self._cancel = load("cancel_group", folder)
+        self._remove = load("remove_group", folder)
+        self._read = load("read_group", folder)
+        self._read_jobs = load("read_jobs", folder)
 
     async def create(self, plans: Sequence[Plan]) -> list[bool | JobGroupError]:
         """Create groups, each atomically; say of each whether it is new, or why it is refused."""
@@ -204,4 +214,4 @@ def _refusal(error: Exception) -> JobGroupError:
     raise error
 
 
-__all__ = ["GRACE", "RedisError", "Store", "connect", "is_transient", "now_ms"]
+__all__ = ["GRACE", "RedisError", "Store", "backoff", "connect", "is_transient", "now_ms"]

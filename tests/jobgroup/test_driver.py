@@ -9,8 +9,7 @@ from redis import exceptions
 from redis.asyncio import Redis
 
 from jobgroup import Driver, JobGroups, Store, connect
-from jobgroup.driver import backoff
-from jobgroup.store import is_transient
+from jobgroup.store import backoff, is_transient
 from testbed.redis_server import RedisServer
 
 JOBS = [{"name": "pay", "queueName": "payments"}, {"name": "ship", "queueName": "shipping"}]
