@@ -1,0 +1,330 @@
+"""The command line: make sagas, look at them, give them up and drive them, without Kubernetes."""
+
+import asyncio
+import io
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+from jobgroup import Driver, JobGroupError, JobGroups, __version__
+from jobgroup.definition import read_plans
+from jobgroup.errors import GroupNotFoundError, InvalidSpecError
+from jobgroup.progress import (
+    group_fields,
+    group_line,
+    is_overdue,
+    job_fields,
+    listing,
+    live_line,
+    table,
+    time_of,
+)
+from jobgroup.snapshot import GroupState, Settled
+from jobgroup.spec import check_group_id
+from jobgroup.store import RedisError, is_transient
+
+OK, NOT_COMPLETED, REFUSED, NO_REDIS, INTERRUPTED, NO_READER = 0, 1, 2, 3, 130, 141
+LOOK_SECONDS = 0.25
+# So many looks without a change, at a group a driver would move on at once: nobody drives.
+LOOKS_BEFORE_HINT = 12
+MOST_REMEMBERED = 10_000
+
+DESCRIPTION = """\
+Sagas over BullMQ jobs: a group of jobs that all succeed, or have their effects undone.
+Stock BullMQ workers run the jobs; `drive` moves the groups on."""
+
+EPILOG = """\
+environment:
+  REDIS_URL      what --redis is when it is not given; the place for a password
+  BULLMQ_PREFIX  what --prefix is when it is not given
+
+exit codes:
+  0    done; follow and add --wait: every group COMPLETED
+  1    follow and add --wait: a group ended otherwise
+  2    refused: wrong usage, a bad file, or a group whose state forbids it
+  3    Redis is out of reach or does not obey
+  130  interrupted; drive ends with 0, for that is how it is stopped
+  141  nobody reads the output any more
+
+Run `python -m jobgroup VERB --help` for one verb."""
+
+
+async def add(groups: JobGroups, args: Namespace) -> int:
+    answers = await groups.store.create(args.plans)
+    code, made = OK, []
+    for plan, answer in zip(args.plans, answers, strict=True):
+        if isinstance(answer, JobGroupError):
+            code = complain(f"{args.source}: {answer}", REFUSED)
+        else:
+            made.append(plan.group_id)
+    if args.wait:
+        return max(code, await watch(groups, args, made))
+    for group_id in made:
+        say(render(args, await state_of(groups, group_id)))
+    return code
+
+
+async def show(groups: JobGroups, args: Namespace) -> int:
+    say(render(args, await state_of(groups, args.id), lambda group: listing(group_fields(group))))
+    return OK
+
+
+async def jobs(groups: JobGroups, args: Namespace) -> int:
+    rows = [job_fields(job) for job in await groups.get_group_jobs(args.id)]
+    say("\n".join(map(json.dumps, rows)) if args.output == "json" else table(rows))
+    return OK
+
+
+async def cancel(groups: JobGroups, args: Namespace) -> int:
+    say(render(args, await groups.cancel_group(args.id)))
+    return OK
+
+
+async def remove(groups: JobGroups, args: Namespace) -> int:
+    await groups.remove_group(args.id)
+    gone = {"id": args.id, "state": "REMOVED"}
+    say(json.dumps(gone) if args.output == "json" else " ".join(gone.values()))
+    return OK
+
+
+async def follow(groups: JobGroups, args: Namespace) -> int:
+    return await watch(groups, args, [args.id])
+
+
+async def drive(groups: JobGroups, args: Namespace) -> int:
+    states: dict[str, str] = {}
+
+    def stamped(group: GroupState) -> str:
+        return f"{time_of(group.updated_at)} {group_line(group)}"
+
+    def report(settled: Settled) -> None:
+        group = settled.group
+        if states.pop(group.id, "ACTIVE") != group.state:
+            say(render(args, group, stamped))
+        if not group.ended:
+            states[group.id] = group.state
+        if len(states) > MOST_REMEMBERED:  # another driver may have seen the end of the oldest
+            del states[next(iter(states))]
+
+    logging.basicConfig(format="jobgroup: %(message)s")
+    driver = Driver(groups.store, on_settled=report)
+    if args.once:
+        await driver.drain()
+        await driver.resync()
+        await driver.drain()
+        return OK
+    running = asyncio.ensure_future(driver.run())
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(stop, running.cancel)
+    complain(f"driving the groups under {args.prefix} at {args.where}", OK)
+    with suppress(asyncio.CancelledError):
+        await running
+    return OK
+
+
+async def watch(groups: JobGroups, args: Namespace, group_ids: Sequence[str]) -> int:
+    """Show groups whenever they changed, until all have ended."""
+    live = len(group_ids) == 1 and args.output == "text" and is_terminal()
+    running, shown, code, looks = list(group_ids), dict[str, str](), OK, 0
+    try:
+        while running:
+            for group_id in list(running):
+                group = await state_of(groups, group_id)
+                text = render(args, group)
+                if shown.get(group_id) != text:
+                    shown[group_id], looks = text, 0
+                    if live:
+                        width = shutil.get_terminal_size().columns
+                        text = f"\r\033[K{text if group.ended else live_line(group, width)}"
+                    say(text, end="" if live and not group.ended else "\n")
+                if group.ended:
+                    running.remove(group_id)
+                    code = code if group.state == "COMPLETED" else NOT_COMPLETED
+                elif looks == LOOKS_BEFORE_HINT and is_overdue(group):
+                    complain(f"nobody drives {group_id}; run `python -m jobgroup drive`", OK)
+            if running:
+                looks += 1
+                await asyncio.sleep(LOOK_SECONDS)
+    finally:
+        if live and running:
+            say("")
+    return code
+
+
+def is_terminal() -> bool:
+    """Say whether a line that was written can be written over."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+async def state_of(groups: JobGroups, group_id: str) -> GroupState:
+    group = await groups.get_group_state(group_id)
+    if group is None:
+        raise GroupNotFoundError(group_id)
+    return group
+
+
+def render(
+    args: Namespace, group: GroupState, text: Callable[[GroupState], str] = group_line
+) -> str:
+    return json.dumps(group_fields(group)) if args.output == "json" else text(group)
+
+
+def say(text: str, end: str = "\n") -> None:
+    sys.stdout.write(text + end)
+    sys.stdout.flush()
+
+
+def complain(sentence: object, code: int) -> int:
+    sys.stderr.write(f"jobgroup: {sentence}\n")
+    return code
+
+
+def read_source(file: str) -> tuple[str, str]:
+    """Return a file's text and what to call the file."""
+    source = "standard input" if file == "-" else file
+    try:
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return content.decode("utf-8-sig"), source
+    except OSError as error:
+        raise InvalidSpecError(f"{source}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InvalidSpecError(f"{source}: line {line} is not UTF-8 text") from None
+
+
+def locate(url: str) -> str:
+    """Name a Redis without its password, or refuse a URL that redis-py would misread."""
+    sentence = (
+        "the Redis URL must look like redis://user:password@host:6379/0, rediss://... or"
+        " unix:///path, with the special characters of a password percent-encoded"
+    )
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 6379
+    except ValueError:
+        raise InvalidSpecError(sentence) from None
+    outside = parts.path + parts.query + parts.fragment
+    if parts.scheme not in {"redis", "rediss", "unix"} or "@" in outside:
+        raise InvalidSpecError(sentence)
+    return parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}:{port}"
+
+
+class Parser(ArgumentParser):
+    """A parser that says what it did not understand, but for the password in it."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(re.sub(r"//\S*@", "//***@", message))
+
+
+def parse(argv: Sequence[str] | None) -> Namespace:
+    parser = Parser(
+        prog="python -m jobgroup",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"jobgroup {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    def verb(run: Callable[[JobGroups, Namespace], Awaitable[int]], text: str) -> ArgumentParser:
+        made = verbs.add_parser(
+            run.__name__,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            allow_abbrev=False,
+        )
+        made.set_defaults(run=run)
+        options(made)
+        return made
+
+    options(parser)
+    adding = verb(add, "create the groups of a file, all their jobs or nothing")
+    adding.add_argument(
+        "file",
+        metavar="FILE",
+        help="YAML or JSON, - for standard input: {name, jobs, compensation, groupId} or a whole"
+        " JobGroup manifest; each YAML document is a group",
+    )
+    adding.add_argument("--id", help="the group's id; a new UUID if the file names none either")
+    adding.add_argument("--wait", action="store_true", help="follow the groups to their end")
+    for run, text in (
+        (show, "show a group's state and counts"),
+        (jobs, "show where each job of a group is"),
+        (cancel, "cancel what is pending and undo what completed"),
+        (remove, "remove an ended group with all its jobs; its id cannot be used again"),
+        (follow, "show a group whenever it changes, until it ends"),
+    ):
+        verb(run, text).add_argument("id", metavar="ID", help="the group's id")
+    driving = verb(drive, "move groups on until stopped; run as many as you like")
+    driving.add_argument("--once", action="store_true", help="do all there is to do now, and end")
+    # Options stand before the verb or after it: neither parser has a default of its own.
+    given = Namespace(
+        redis=os.environ.get("REDIS_URL") or "redis://127.0.0.1:6379/0",
+        prefix=os.environ.get("BULLMQ_PREFIX") or "bull",
+        output="text",
+        id=None,
+    )
+    return parser.parse_args(argv, given)
+
+
+def options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("options of every verb")
+    text = "where Redis is (default: redis://127.0.0.1:6379/0)"
+    group.add_argument("--redis", metavar="URL", default=SUPPRESS, help=text)
+    text = "BullMQ's key prefix (default: bull)"
+    group.add_argument("--prefix", default=SUPPRESS, help=text)
+    text = "texts for people, or one JSON object a line (default: text)"
+    group.add_argument("--output", choices=("text", "json"), default=SUPPRESS, help=text)
+
+
+async def obey(args: Namespace) -> int:
+    try:
+        groups = JobGroups.connect(args.redis, args.prefix)
+        # A parameter of the URL that redis-py does not know shows only here.
+        groups.store.redis.connection_pool.make_connection()  # type: ignore[no-untyped-call]
+    except (TypeError, ValueError):
+        raise InvalidSpecError("the Redis URL has a parameter that redis-py refuses") from None
+    async with groups:
+        code: int = await args.run(groups, args)
+    return code
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the arguments say and return the exit code."""
+    args = parse(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        args.where = locate(args.redis)
+        if args.run is add:
+            text, args.source = read_source(args.file)
+            args.plans = read_plans(text, args.source, args.id)
+        elif args.id is not None:
+            check_group_id(args.id)
+        return asyncio.run(obey(args))
+    except JobGroupError as refusal:
+        return complain(refusal, REFUSED)
+    except RedisError as error:
+        what = "is out of reach" if is_transient(error) else "does not obey"
+        return complain(f"Redis at {args.where} {what}: {error}", NO_REDIS)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; nothing more may be flushed into the pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NO_READER
+
+
+if __name__ == "__main__":
+    sys.exit(main())

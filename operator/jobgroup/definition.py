@@ -1,0 +1,192 @@
+"""The text of a file -> the plans of the groups in it, or the sentence that says what is wrong.
+
+A file is JSON, or YAML of one or more documents. Each document is a plain definition, as the Python
+API takes it, or a whole JobGroup manifest, as `kubectl apply` takes it. Everything here is pure.
+"""
+
+import json
+import re
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+
+try:
+    from yaml import CSafeLoader as SafeLoader
+except ImportError:  # pragma: no cover (a PyYAML built without libyaml: six times slower)
+    from yaml import SafeLoader  # type: ignore[assignment]
+
+from jobgroup.errors import InvalidSpecError
+from jobgroup.plan import Plan, plan_group
+from jobgroup.spec import check_group_id, parse_group
+
+API_VERSION = "jobgroups.dev/v1alpha1"
+KIND = "JobGroup"
+
+_PLAIN = {"name", "jobs", "compensation", "groupId"}
+_MANIFEST = {"apiVersion", "kind", "metadata", "spec", "status"}
+_SPEC = {"name", "jobs", "compensation", "deletionPolicy"}
+# What a manifest may ask of the operator and nobody else would keep.
+_OPERATORS_OWN = {"cancel", "suspend", "activeDeadlineSeconds", "ttlSecondsAfterFinished"}
+
+_NUMBERS = {"int", "float", "timestamp"}
+_TAG = "tag:yaml.org,2002:"
+
+
+def read_plans(text: str, source: str, group_id: str | None = None) -> list[Plan]:
+    """Return a plan for each group in a file; one mistake anywhere refuses all of it."""
+    place = source
+    try:
+        documents = [document for document in _load(text, source) if document is not None]
+        if not documents:
+            raise InvalidSpecError("there is no group in it")
+        if group_id and len(documents) > 1:
+            raise InvalidSpecError(f"one id cannot name all {len(documents)} groups in it")
+        plans = []
+        for number, document in enumerate(documents, 1):
+            place = f"{source}, document {number}" if len(documents) > 1 else source
+            plans.append(_plan(document, group_id))
+        return plans
+    except InvalidSpecError as error:
+        raise InvalidSpecError(f"{place}: {error}") from None
+    except RecursionError:
+        raise InvalidSpecError(f"{place}: it is nested too deeply") from None
+    except ValueError as error:  # a number of more digits than Python reads
+        raise InvalidSpecError(f"{place}: {error}") from None
+
+
+def _plan(document: Any, group_id: str | None) -> Plan:
+    # Whatever stands in these fields: who checks them says what is wrong with it.
+    fields: dict[str, Any] = {**dict.fromkeys(_PLAIN), **_definition(document)}
+    group = parse_group(fields["name"], fields["jobs"] or [], fields["compensation"])
+    chosen = check_group_id(group_id or fields["groupId"] or str(uuid.uuid4()))
+    return plan_group(group, chosen)
+
+
+def _definition(document: Any) -> dict[str, Any]:
+    """Return a document as a plain definition, whichever of the two it is."""
+    _mapping(document, "a group")
+    if not document.keys() & {"apiVersion", "kind"}:
+        return _only(_PLAIN, document)
+    found = (document.get("apiVersion"), document.get("kind"))
+    if found != (API_VERSION, KIND):
+        raise InvalidSpecError(
+            f"apiVersion and kind must be {API_VERSION} {KIND}, not {found[0]} {found[1]}"
+        )
+    _only(_MANIFEST, document)
+    spec = _mapping(document.get("spec"), "spec")
+    metadata = _mapping(document.get("metadata") or {}, "metadata")
+    for field in sorted(_OPERATORS_OWN & spec.keys()):
+        if spec[field]:
+            raise InvalidSpecError(
+                f"spec.{field}: only the operator keeps this, so leave it out here"
+            )
+    _only(_SPEC | _OPERATORS_OWN, spec, "spec.")
+    return {**spec, "name": spec.get("name") or metadata.get("name"), "groupId": None}
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidSpecError(f"{where} should be a mapping")
+    return value
+
+
+def _only(known: Iterable[str], mapping: dict[str, Any], where: str = "") -> dict[str, Any]:
+    for field in mapping:
+        if field not in known:
+            raise InvalidSpecError(f"{where}{field}: there is no such field")
+    return mapping
+
+
+def _load(text: str, source: str) -> list[Any]:
+    """Return the documents of a text. JSON goes first: to YAML, a tab in it would be a mistake."""
+    try:
+        return [json.loads(text, object_pairs_hook=_json_object)]
+    except json.JSONDecodeError as error:
+        if source.endswith(".json"):
+            place = f"line {error.lineno}, column {error.colno}"
+            raise InvalidSpecError(f"{place}: {error.msg}") from None
+    try:
+        return list(yaml.load_all(text, _Loader))
+    except yaml.MarkedYAMLError as error:
+        raise InvalidSpecError(_yaml_sentence(error, text)) from None
+    except yaml.YAMLError as error:
+        raise InvalidSpecError(str(error).partition("\n")[0]) from None
+    except (AttributeError, KeyError) as error:
+        # PyYAML trips over `!!bool maybe` and `!!timestamp soon`.
+        raise InvalidSpecError(f"a value does not fit its tag: {error}") from None
+
+
+def _yaml_sentence(error: yaml.MarkedYAMLError, text: str) -> str:
+    mark = error.problem_mark or error.context_mark
+    if mark is None:
+        return str(error.problem)
+    line = "".join(text.split("\n")[mark.line : mark.line + 1])
+    tab = line[mark.column : mark.column + 1] == "\t"
+    problem = "YAML is indented with spaces, not with tabs" if tab else error.problem
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
+
+
+def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidSpecError(f'the key "{twice}" stands twice in one mapping')
+    return made
+
+
+class _Loader(SafeLoader):
+    """YAML as kubectl reads it: dates, 12:30 and all keys are texts, 1e3 is a number."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own way)
+        first: [pair for pair in pairs if pair[0].removeprefix(_TAG) not in _NUMBERS]
+        for first, pairs in SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_document(self, node: Any) -> Any:
+        _settle_keys(node, set())
+        return super().construct_document(node)
+
+
+_Loader.add_implicit_resolver(
+    f"{_TAG}int",
+    re.compile(r"[-+]?(0|[1-9][0-9_]*|0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+)$"),
+    list("-+0123456789"),
+)
+_Loader.add_implicit_resolver(
+    f"{_TAG}float",
+    re.compile(
+        r"""[-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?$
+        |[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+$
+        |[-+]?\.(inf|Inf|INF)$
+        |\.(nan|NaN|NAN)$""",
+        re.VERBOSE,
+    ),
+    list("-+0123456789."),
+)
+
+
+def _settle_keys(node: yaml.Node, seen: set[int]) -> None:
+    """Make each key the text it is written as, for JSON knows no others, and refuse a second one.
+
+    Before the document is built: there 1 and true are the same key, and merging (<<) repeats some.
+    """
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _settle_keys(item, seen)
+    elif isinstance(node, yaml.MappingNode):
+        names = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in names:
+                    problem = f'the key "{key.value}" stands twice in one mapping'
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+                names.add(key.value)
+                if key.tag != f"{_TAG}merge":
+                    key.tag = f"{_TAG}str"
+            _settle_keys(value, seen)

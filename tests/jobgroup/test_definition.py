@@ -1,0 +1,247 @@
+"""A file becomes plans, or the sentence that says what is wrong with it and where."""
+
+import json
+from typing import Any
+
+import msgpack
+import pytest
+
+from jobgroup.definition import read_plans
+from jobgroup.errors import InvalidSpecError
+from jobgroup.plan import Plan
+
+PLAIN = """\
+name: order
+jobs:
+- {name: charge, queueName: payments, data: DATA}
+"""
+MANIFEST = """\
+apiVersion: jobgroups.dev/v1alpha1
+kind: JobGroup
+metadata: {name: order-123, uid: 1b4e28ba, labels: {team: shop}}
+spec:
+  jobs:
+  - {name: charge, queueName: payments}
+status: {state: ACTIVE}
+"""
+
+
+def read(text: str, source: str = "order.yaml", group_id: str | None = None) -> list[Plan]:
+    return read_plans(text, source, group_id)
+
+
+def refusal(text: str, source: str = "order.yaml", group_id: str | None = None) -> str:
+    with pytest.raises(InvalidSpecError) as caught:
+        read(text, source, group_id)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def data_of(plan: Plan) -> Any:
+    """Return what a worker will get as the first job's data."""
+    return json.loads(msgpack.unpackb(plan.packed)[4][0][2])
+
+
+def test_a_plain_definition() -> None:
+    (plan,) = read(PLAIN)
+    assert (plan.group_name, len(plan.job_ids)) == ("order", 1)
+
+
+def test_json_is_read_as_json_even_where_yaml_differs() -> None:
+    text = (
+        '{\n\t"name": "order",\n\t"jobs": [{"name": "a", "queueName": "q", "data": [1e3, "é"]}]\n}'
+    )
+    for source in ("order.json", "standard input"):
+        (plan,) = read(text, source)
+        assert data_of(plan) == [1000.0, "é"]
+
+
+def test_a_manifest_names_its_group_after_itself_unless_its_spec_does() -> None:
+    (plan,) = read(MANIFEST)
+    assert plan.group_name == "order-123"
+    (plan,) = read(MANIFEST.replace("spec:", "spec:\n  name: fulfillment"))
+    assert plan.group_name == "fulfillment"
+
+
+def test_a_manifest_may_say_what_is_the_operators_default() -> None:
+    defaults = "spec:\n  cancel: false\n  suspend: false\n  activeDeadlineSeconds: null\n"
+    (plan,) = read(MANIFEST.replace("spec:\n", defaults + "  deletionPolicy: Orphan\n"))
+    assert plan.group_name == "order-123"
+
+
+def test_the_id_is_the_one_given_or_the_files_or_a_new_one() -> None:
+    mine = PLAIN + "groupId: mine\n"
+    assert [plan.group_id for plan in read(mine)] == ["mine"]
+    assert [plan.group_id for plan in read(mine, group_id="other")] == ["other"]
+    assert read(PLAIN)[0].group_id != read(PLAIN)[0].group_id
+
+
+def test_each_document_is_a_group_and_an_empty_one_is_none() -> None:
+    plans = read(f"---\n{PLAIN}---\n# nothing\n---\n{MANIFEST}---\n")
+    assert [plan.group_name for plan in plans] == ["order", "order-123"]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("2026-01-02", "2026-01-02"),
+        ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z"),
+        ("12:30", "12:30"),
+        ("12:30:45.5", "12:30:45.5"),
+        ("00123x", "00123x"),
+        ("0899", "0899"),
+        ("1.2.3", "1.2.3"),
+        ("1e3", 1000.0),
+        ("1.5e-3", 0.0015),
+        ("-7", -7),
+        ("1_000", 1000),
+        ("0x1F", 31),
+        ("0o17", 15),
+        ("017", 15),
+        ("0", 0),
+        ("99.99", 99.99),
+        ("12345678901234567890", 12345678901234567890),
+        ("yes", True),
+        ("~", None),
+        ("{1: a, true: b, 2026-01-02: c}", {"1": "a", "true": "b", "2026-01-02": "c"}),
+        ("[&x {a: 1}, {<<: *x, a: 2}]", [{"a": 1}, {"a": 2}]),
+    ],
+)
+def test_yaml_means_what_it_means_to_kubectl(written: str, meant: Any) -> None:
+    (plan,) = read(PLAIN.replace("DATA", written))
+    assert data_of(plan) == meant
+
+
+def test_what_merges_into_another_may_itself_be_merged() -> None:
+    anchors = "[&a {x: 1}, &b {<<: *a, x: 2}, {<<: *b, x: 3}]"
+    (plan,) = read(PLAIN.replace("DATA", anchors))
+    assert data_of(plan) == [{"x": 1}, {"x": 2}, {"x": 3}]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "order.yaml: there is no group in it"),
+        ("---\n# only a comment\n", "order.yaml: there is no group in it"),
+        ("- name: order\n", "order.yaml: a group should be a mapping"),
+        ("42", "order.yaml: a group should be a mapping"),
+        ("order", "order.yaml: a group should be a mapping"),
+        (
+            "name: order\njobs:\n\t- name: a\n",
+            "order.yaml: line 3, column 1: YAML is indented with spaces, not with tabs",
+        ),
+        (
+            "name: order\njobs: []\nname: other\n",
+            'order.yaml: line 3, column 1: the key "name" stands twice in one mapping',
+        ),
+        (
+            PLAIN.replace("DATA", "[{a: 1, a: 2}]"),
+            'order.yaml: line 3, column 53: the key "a" stands twice in one mapping',
+        ),
+        ("name: order\njobs: []", "order.yaml: Group must contain at least one job"),
+        ("name: order", "order.yaml: Group must contain at least one job"),
+        (
+            PLAIN + "compensation: {refund: {name: x}}",
+            'order.yaml: Compensation key "refund" does not match any job name',
+        ),
+        (PLAIN + "compensations: {}", "order.yaml: compensations: there is no such field"),
+        (
+            PLAIN + "groupId: a b",
+            "order.yaml: Group id 'a b' must be 1 to 128 letters, digits, dots, underscores or"
+            " hyphens",
+        ),
+        (
+            MANIFEST.replace("v1alpha1", "v9"),
+            "order.yaml: apiVersion and kind must be jobgroups.dev/v1alpha1 JobGroup, not"
+            " jobgroups.dev/v9 JobGroup",
+        ),
+        (
+            MANIFEST.replace("JobGroup", "Job"),
+            "order.yaml: apiVersion and kind must be jobgroups.dev/v1alpha1 JobGroup, not"
+            " jobgroups.dev/v1alpha1 Job",
+        ),
+        (MANIFEST + "data: {}", "order.yaml: data: there is no such field"),
+        (
+            MANIFEST.replace("spec:", "spec:\n  paused: true"),
+            "order.yaml: spec.paused: there is no such field",
+        ),
+        (
+            MANIFEST.replace("spec:", "spec:\n  suspend: true"),
+            "order.yaml: spec.suspend: only the operator keeps this, so leave it out here",
+        ),
+        (
+            MANIFEST.replace("spec:", "spec:\n  activeDeadlineSeconds: 60"),
+            "order.yaml: spec.activeDeadlineSeconds: only the operator keeps this, so leave it out"
+            " here",
+        ),
+        (MANIFEST.partition("spec:")[0], "order.yaml: spec should be a mapping"),
+        (
+            f"{PLAIN}---\nname: other\njobs: []\n",
+            "order.yaml, document 2: Group must contain at least one job",
+        ),
+        (
+            PLAIN.replace("DATA", "!!binary aGk="),
+            "order.yaml: data cannot be written as JSON: Object of type bytes is not JSON"
+            " serializable",
+        ),
+        (
+            PLAIN.replace("DATA", "!!bool maybe"),
+            "order.yaml: a value does not fit its tag: 'maybe'",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(text: str, sentence: str) -> None:
+    assert refusal(text) == sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (PLAIN.replace("name: order\n", ""), "name: "),
+        (PLAIN.replace("order", "7"), "name: "),
+        ("name: order\njobs: {a: 1}", "jobs: "),
+        ("name: order\njobs: [a]", "jobs[0]: "),
+        ("name: order\njobs: [{name: [a], queueName: q}]", "jobs[0].name: "),
+        ("name: order\njobs: [{name: a}]", "jobs[0].queueName: "),
+        (PLAIN + "compensation: [charge]", "compensation: "),
+        (PLAIN + "groupId: 7", "Group id 7 must be"),
+        ("name: [order", "line "),
+        ("name: order: fulfillment", "line 1, column 12"),
+        ("name: *nobody", "line 1, column 7"),
+        ("? [name]\n: order", "line 1, column 3: found unhashable key"),
+        ("name: !!python/object:os.system x", "line 1, column 7"),
+        ("name: a\x07b", "control characters are not allowed"),
+        (PLAIN.replace("DATA", "!!timestamp soon"), "a value does not fit its tag"),
+        (PLAIN.replace("DATA", "9" * 5000), "4300 digits"),
+        (PLAIN.replace("DATA", "&x [*x]"), "data cannot be written as JSON"),
+        (PLAIN.replace("DATA", ".nan"), "data cannot be written as JSON"),
+        ('{"a":' * 100_000, "nested"),
+    ],
+)
+def test_what_others_find_is_said_with_its_place(text: str, said: str) -> None:
+    sentence = refusal(text)
+    assert sentence.startswith("order.yaml: ")
+    assert said in sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            '{"name": "order",}',
+            "order.json: line 1, column 17: Illegal trailing comma before end of object",
+        ),
+        ("name: order", "order.json: line 1, column 1: Expecting value"),
+        ("", "order.json: line 1, column 1: Expecting value"),
+        ('{"name": 1, "name": 2}', 'order.json: the key "name" stands twice in one mapping'),
+    ],
+)
+def test_a_json_file_holds_json(text: str, sentence: str) -> None:
+    said = refusal(text, "order.json")
+    # Python 3.13 was the first to tell a trailing comma from a missing name.
+    assert said == sentence or "Expecting property name" in said
+
+
+def test_one_id_is_for_one_group() -> None:
+    sentence = "order.yaml: one id cannot name all 2 groups in it"
+    assert refusal(f"{PLAIN}---\n{PLAIN}", group_id="mine") == sentence

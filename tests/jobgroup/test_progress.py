@@ -1,0 +1,132 @@
+"""How groups and jobs look to people and to programs."""
+
+from typing import Any
+
+import pytest
+
+from jobgroup.progress import (
+    group_fields,
+    group_line,
+    is_overdue,
+    job_fields,
+    listing,
+    live_line,
+    table,
+    time_of,
+)
+from jobgroup.snapshot import GroupJob, GroupState
+
+
+def group(state: str = "ACTIVE", **fields: Any) -> GroupState:
+    row = {
+        "created_at": 1_000,
+        "updated_at": 2_500,
+        "total_jobs": 4,
+        "completed_count": 0,
+        "failed_count": 0,
+        "cancelled_count": 0,
+        "revision": 1,
+        "failed_job_id": "",
+        "reason": "",
+        "finished_at": None,
+        "undo_count": 0,
+        "undone_count": 0,
+        "undo_failed_count": 0,
+    }
+    assert fields.keys() <= row.keys()
+    return GroupState(id="g", name="order", state=state, **{**row, **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("state", "line"),
+    [
+        (group(), "g order ACTIVE: 0/4 completed"),
+        (group("COMPLETED", completed_count=4), "g order COMPLETED: 4/4 completed"),
+        (
+            group(
+                "COMPENSATING",
+                completed_count=2,
+                failed_count=1,
+                cancelled_count=1,
+                undo_count=2,
+                undone_count=1,
+                failed_job_id="g-1",
+                reason="empty",
+            ),
+            "g order COMPENSATING: 2/4 completed, 1 failed, 1 cancelled, 1/2 undone (g-1: empty)",
+        ),
+        (
+            group("FAILED_COMPENSATION", undo_count=2, undone_count=1, undo_failed_count=1),
+            "g order FAILED_COMPENSATION: 0/4 completed, 1/2 undone, 1 not undone",
+        ),
+        (
+            group("FAILED", cancelled_count=4, reason="cancelled"),
+            "g order FAILED: 0/4 completed, 4 cancelled (cancelled)",
+        ),
+        (
+            group("FAILED", failed_job_id="g-0", reason="a\nb\033[2J\u202e"),
+            "g order FAILED: 0/4 completed (g-0: a b [2J )",
+        ),
+    ],
+)
+def test_a_line_says_how_far_a_group_is(state: GroupState, line: str) -> None:
+    assert group_line(state) == line
+
+
+def test_a_live_line_has_a_bar_and_fits() -> None:
+    half = group(completed_count=2)
+    assert live_line(half, 80) == "[##########..........] g order ACTIVE: 2/4 completed"
+    assert live_line(half, 10) == "[########"
+    assert live_line(half, 0) == ""
+
+
+def test_the_bar_turns_to_the_undos() -> None:
+    undoing = group("COMPENSATING", completed_count=4, undo_count=4, undone_count=1)
+    assert live_line(undoing, 80).startswith("[#####...............] ")
+
+
+def test_fields_are_named_as_in_redis_and_times_can_be_read() -> None:
+    fields = group_fields(group(finished_at=None))
+    assert fields["createdAt"] == "1970-01-01T00:00:01.000Z"
+    assert fields["updatedAt"] == "1970-01-01T00:00:02.500Z"
+    assert fields["finishedAt"] is None
+    assert (fields["totalJobs"], fields["undoFailedCount"]) == (4, 0)
+
+
+def test_a_listing_has_every_field_on_a_line_of_its_own() -> None:
+    fields = group_fields(group(reason="two\nlines"))
+    lines = listing(fields).splitlines()
+    assert [line.split()[0] for line in lines] == list(fields)
+    assert "reason           two lines" in lines
+    assert "finishedAt       -" in lines
+
+
+def test_a_table_has_a_column_for_every_field() -> None:
+    rows = [
+        job_fields(GroupJob("g-0", "bull:payments:g-0", "completed", "payments")),
+        job_fields(GroupJob("g-10", "bull:q:g-10", "active", "q")),
+    ]
+    assert table(rows).splitlines() == [
+        "jobId  queueName  status     jobKey",
+        "g-0    payments   completed  bull:payments:g-0",
+        "g-10   q          active     bull:q:g-10",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "overdue"),
+    [
+        (group(), False),
+        (group(completed_count=3), False),
+        (group(completed_count=4), True),
+        (group(failed_count=1), True),
+        (group("COMPLETED", completed_count=4), False),
+        (group("COMPENSATING", failed_count=1), False),
+    ],
+)
+def test_only_a_decided_group_is_overdue(state: GroupState, overdue: bool) -> None:
+    assert is_overdue(state) is overdue
+
+
+def test_time_is_universal() -> None:
+    assert time_of(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
