@@ -5,6 +5,7 @@ jobgroup/driver.py.
 """
 
 import asyncio
+import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
@@ -105,15 +106,23 @@ class JobGroups:
                         raise GroupNotFoundError(group_id)
                     if state.ended:
                         return state
-                    # The stream only says when to look again; a look now and then does too.
-                    queue = await self.store.owning_queue(group_id)
-                    last, _ = await self._read_events(queue, last)
+                    last = await self._pause(group_id, last)
                     failures = 0
                 except RedisError as error:
                     if not is_transient(error):
                         raise
                     failures += 1
                     await asyncio.sleep(backoff(failures))
+
+    async def _pause(self, group_id: str, last_id: str) -> str:
+        """Wait until the stream speaks of this group, or for a while: it may have been trimmed."""
+        queue = await self.store.owning_queue(group_id)
+        look_again = time.monotonic() + _BLOCK_MS / 1000
+        while time.monotonic() < look_again:
+            last_id, found = await self._read_events(queue, last_id)
+            if any(event.group_id == group_id for event in found):
+                break
+        return last_id
 
     async def events(self, queue: str, last_id: str = "$") -> AsyncIterator[GroupEvent]:
         """Yield the group events of a queue's groups, from now or from after a given event on."""
