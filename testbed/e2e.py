@@ -1,0 +1,165 @@
+"""What `make e2e` runs: an engine, a node image, a cluster, the images in it, then tests/e2e.
+
+  KEEP=1                                       keep the cluster, and the engine if it is ours
+  E2E_CLUSTER=existing E2E_CONTEXT=<name>      run on the cluster of the current context
+  E2E_IMAGE=<image> E2E_REDIS_IMAGE=<image>    images that an existing cluster can pull
+
+Arguments go to pytest. The exit code is pytest's, or 2 if it never came to that.
+"""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+
+from testbed import cluster, engine, images
+from testbed.cache import cache_dir, locked
+from testbed.cluster import Cluster, TestImages
+from testbed.errors import Unavailable
+from testbed.processes import leashed
+
+GAVE_UP = 2
+INTERRUPTED = 130
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the end-to-end tests; whatever goes wrong is one sentence."""
+    for interrupt in INTERRUPTS:
+        signal.signal(interrupt, _interrupt)
+    try:
+        # kubectl would keep what it learns about our short-lived clusters in the person's home.
+        os.environ.setdefault("KUBECACHEDIR", str(cache_dir() / "kubectl"))
+        with locked("e2e"):
+            return _on_chosen_cluster(arguments)
+    except Unavailable as refusal:
+        print(refusal, file=sys.stderr)
+        return GAVE_UP
+    except KeyboardInterrupt:
+        print("Interrupted; nothing is left running, and the next run goes on from here.")
+        return INTERRUPTED
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print("The disk is full; free some space, or set JOBGROUP_CACHE.", file=sys.stderr)
+        return GAVE_UP
+
+
+def _on_chosen_cluster(arguments: Sequence[str]) -> int:
+    match os.environ.get("E2E_CLUSTER", "kind"):
+        case "kind":
+            return _on_own_cluster(arguments, keep=os.environ.get("KEEP", "0") not in ("", "0"))
+        case "existing":
+            return _on_existing_cluster(arguments)
+        case other:
+            raise Unavailable(
+                f"E2E_CLUSTER is {other!r}; it can be kind (the default) or existing."
+            )
+
+
+def _on_own_cluster(arguments: Sequence[str], keep: bool) -> int:
+    with _cleaned_up() as held:
+        with _step("container engine"):
+            docker = held.enter_context(engine.started(keep))
+        with _step("node image"):
+            node_image = images.node(docker)
+        with _step("test images"):
+            test_images = cluster.made_images(docker)
+        with _step(f"cluster {cluster.NAME}"):
+            chosen = held.enter_context(cluster.created(docker, node_image, keep))
+        with _step("loading the images into it"):
+            cluster.load(docker, chosen, test_images)
+        code = _pytest(chosen, test_images, arguments)
+    if keep:
+        print(
+            f"The cluster is kept. To look at it, or to run the tests on it again:\n"
+            f"  export KUBECONFIG={chosen.kubeconfig}\n"
+            f"  E2E_CLUSTER=existing E2E_CONTEXT={chosen.context} make e2e",
+            flush=True,
+        )
+    return code
+
+
+def _on_existing_cluster(arguments: Sequence[str]) -> int:
+    chosen = cluster.existing(os.environ.get("E2E_CONTEXT"))
+    test_images = cluster.named_images(chosen)
+    if test_images is None:
+        docker = engine.running()
+        with _step("test images"):
+            test_images = cluster.made_images(docker)
+        with _step("loading the images"):
+            cluster.load(docker, chosen, test_images)
+    return _pytest(chosen, test_images, arguments)
+
+
+def _pytest(chosen: Cluster, test_images: TestImages, arguments: Sequence[str]) -> int:
+    env = {
+        **os.environ,
+        "KUBECONFIG": str(chosen.kubeconfig),
+        "E2E_KUBECTL": str(cluster.program("kubectl")),
+        "E2E_IMAGE": test_images.operator,
+        "E2E_REDIS_IMAGE": test_images.redis,
+    }
+    command = [sys.executable, "-m", "pytest", "tests/e2e", *arguments]
+    # In a session of its own, pytest hears of an interrupt once and from here. So it can clean up
+    # on a cluster that stays, however often somebody presses Ctrl-C.
+    with (
+        _step("tests"),
+        subprocess.Popen(
+            leashed(command), cwd=images.PROJECT, env=env, start_new_session=True
+        ) as tests,
+    ):
+        try:
+            return tests.wait()
+        except KeyboardInterrupt:
+            tests.send_signal(signal.SIGINT)
+            tests.wait()
+            raise
+
+
+@contextmanager
+def _step(name: str) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    _say(name, began)
+
+
+def _say(step: str, began: float) -> None:
+    """Print how long a step took."""
+    print(f"{time.monotonic() - began:7.1f} s  {step}", flush=True)
+
+
+@contextmanager
+def _cleaned_up() -> Iterator[ExitStack]:
+    """Hold what a run starts, and end it all without letting anyone interrupt that."""
+    began = time.monotonic()
+    try:
+        with ExitStack() as held:
+            try:
+                yield held
+            finally:
+                _ignore_interrupts()
+                began = time.monotonic()
+    finally:
+        _say("clean-up", began)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    """Turn the first interrupt into an exception; from then on there is only cleaning up."""
+    _ignore_interrupts()
+    raise KeyboardInterrupt
+
+
+def _ignore_interrupts() -> None:
+    """Let nobody, here or in a child started from now on, be interrupted while cleaning up."""
+    for interrupt in INTERRUPTS:
+        signal.signal(interrupt, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,228 @@
+"""The images a cluster needs: pulled where a registry is in reach, else made of Debian's packages.
+
+An image's tag is a fingerprint of all it is made of. So a warm run finds it and makes nothing, and
+a change makes a new one. A tag is given only to a finished image: one cut short by Ctrl-C or a full
+disk has no name, and is never used.
+"""
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from testbed import binaries
+from testbed.cache import cache_dir, locked, require_space
+from testbed.commands import install, run
+from testbed.engine import Engine
+from testbed.errors import Unavailable
+
+PROJECT = Path(__file__).resolve().parents[1]
+RECIPE = Path(__file__).resolve().parent / "node_image"
+# Marks what is ours in an engine that others use too.
+LABEL = "dev.jobgroups.testbed"
+
+# The last Debian whose systemd still knows cgroup v1.
+DEBIAN = "bookworm"
+PYTHON = "3.11"
+# The kinds of binary wheels that run on it.
+WHEEL_STANDARDS = ("manylinux_2_34", "manylinux_2_28", "manylinux2014")
+# fmt: off
+NODE_PACKAGES = (
+    "bash", "ca-certificates", "conntrack", "containerd", "containernetworking-plugins", "curl",
+    "dbus", "e2fsprogs", "ethtool", "hostname", "iproute2", "iptables", "jq", "kmod", "libseccomp2",
+    "mount", "nftables", "procps", "runc", "socat", "systemd", "util-linux",
+)
+NODE_BINARIES = (
+    "coredns", "crictl", "etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy",
+    "kube-scheduler", "kubeadm", "kubectl", "kubelet", "pause",
+)
+# fmt: on
+NODE_SETTINGS = (
+    "ENV container=docker",
+    'ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]',
+)
+NODE_GIGABYTES = 5
+ROOT_GIGABYTES = 1.5
+
+
+def node(engine: Engine) -> str:
+    """Return kind's published node image, or one of the same shape made here."""
+    kind = binaries.module_dir("sigs.k8s.io/kind")
+    defaults = (kind / "pkg/apis/config/defaults/image.go").read_text()
+    published = re.search(r'"(kindest/node:[^"]+)"', defaults)
+    if published is None:
+        raise Unavailable(f"{kind} does not say which node image is its default.")
+    version = binaries.KUBERNETES_VERSION
+
+    def make(root: Path) -> None:
+        require_space(cache_dir(), NODE_GIGABYTES)
+        folder = binaries.ensure(*NODE_BINARIES)
+        debian_root(root, NODE_PACKAGES)
+        script = RECIPE / "make-node.sh"
+        run(*sandboxed(script, root, folder, kind, version), doing="Assembling the node image")
+
+    tag = f"jobgroup/node:{fingerprint(RECIPE, binaries.MODULE, version, *NODE_PACKAGES)}"
+    return obtained(engine, published[1], tag, NODE_SETTINGS, make)
+
+
+def redis(engine: Engine) -> str:
+    """Return an image whose command is redis-server, open to the pods of its cluster."""
+    packages = ["redis-server"]
+    settings = ('CMD ["redis-server", "--protected-mode", "no"]',)
+    tag = f"jobgroup/redis:{fingerprint(*packages, *settings)}"
+    return obtained(engine, "redis:7", tag, settings, lambda root: debian_root(root, packages))
+
+
+def python(engine: Engine) -> str:
+    """Return an image with Python alone, the base of the operator's."""
+    packages = ["ca-certificates", "python3", "python3-pip"]
+    tag = f"jobgroup/python:{fingerprint(*packages)}"
+    published = f"python:{PYTHON}-slim-{DEBIAN}"
+    return obtained(engine, published, tag, (), lambda root: debian_root(root, packages))
+
+
+def operator(engine: Engine) -> str:
+    """Return the operator's image, built as the project's Dockerfile says.
+
+    The build needs no network: its context holds the wheels of the lock file.
+    """
+    base = python(engine)
+    dockerfile, source, lock = (
+        PROJECT / name for name in ("Dockerfile", "operator", "locks/runtime.txt")
+    )
+    tag = f"jobgroup/operator:{fingerprint(dockerfile, source, lock, base)}"
+    with locked("images"), scratch() as context:
+        if not present(engine, tag):
+            shutil.copytree(source, context / "operator", ignore=_compiled)
+            shutil.copytree(wheels(lock), context / "wheels")
+            shutil.copytree(lock.parent, context / "locks")
+            shutil.copy(dockerfile, context)
+            arguments = ("--build-arg", f"BASE={base}", "--label", LABEL, "--tag", tag)
+            engine.run("docker", "build", *arguments, context, doing="Building the operator image")
+            forget_older(engine, tag)
+    return tag
+
+
+def obtained(
+    engine: Engine,
+    published: str,
+    tag: str,
+    settings: Sequence[str],
+    make: Callable[[Path], None],
+) -> str:
+    """Return the first of these: an image that is here, one a registry gives, one made here."""
+    for image in (published, tag):
+        if present(engine, image):
+            return image
+    if engine.succeeds("docker", "pull", "--quiet", published):
+        return published
+    if sys.platform != "linux" or os.geteuid() != 0:
+        raise Unavailable(
+            f"{published} cannot be pulled, and only root on Linux can make an image in its place: "
+            "check the network, or run as root."
+        )
+    with locked("images"), scratch() as folder:
+        if not present(engine, tag):
+            print(f"Making {tag} of Debian's packages, once: one to five minutes.", flush=True)
+            root = folder / "root"
+            make(root)
+            changes = [f"--change={setting}" for setting in (*settings, f"LABEL {LABEL}=")]
+            # Docker takes the half of an archive for a whole one, so the name comes afterwards.
+            pipe = 'tar -C "$0" --exclude-from "$1" -c . | docker import "${@:2}" -'
+            shell: tuple[str, ...] = ("bash", "-o", "pipefail", "-c", pipe)
+            command = sandboxed(*shell, root, RECIPE / "left-out", *changes)
+            image = engine.run(*command, doing=f"Importing {tag}")
+            engine.run("docker", "tag", image, tag, doing=f"Naming {tag}")
+            forget_older(engine, tag)
+    return tag
+
+
+def debian_root(root: Path, packages: Sequence[str]) -> None:
+    """Unpack a small Debian with these packages into a folder."""
+    require_space(cache_dir(), ROOT_GIGABYTES)
+    install("debootstrap", "debootstrap")
+    options = ("--variant=minbase", f"--include={','.join(packages)}")
+    run(
+        *sandboxed("debootstrap", *options, DEBIAN, root),
+        doing=f"Unpacking Debian with {', '.join(packages[:3])}",
+    )
+
+
+def sandboxed(*command: str | Path) -> list[str | Path]:
+    """Give a command namespaces that take its mounts and its processes with them when it ends."""
+    return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", *command]
+
+
+def wheels(lock: Path) -> Path:
+    """Return a folder with the wheels a lock file names, for the image's Python and machine."""
+    folder = cache_dir() / "wheels" / fingerprint(lock, PYTHON)
+    if not folder.exists():
+        partial = folder.with_suffix(".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        # pip would judge these conditions by the Python it runs on, not by the image's.
+        unconditional = partial / "requirements.txt"
+        unconditional.write_text(re.sub(r" ; python\w*version [^\\\n]*", " ", lock.read_text()))
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--no-deps"]
+        pip += ["--only-binary=:all:", f"--python-version={PYTHON}"]
+        pip += [f"--platform={standard}_{platform.machine()}" for standard in WHEEL_STANDARDS]
+        doing = "Downloading the operator's dependencies"
+        run(*pip, "--requirement", unconditional, "--dest", partial, doing=doing)
+        partial.rename(folder)
+    return folder
+
+
+def present(engine: Engine, image: str) -> bool:
+    return engine.succeeds("docker", "image", "inspect", image)
+
+
+def forget_older(engine: Engine, tag: str) -> None:
+    """Remove the images this one replaces, and nameless ones that never were finished."""
+    names = engine.run(
+        "docker",
+        "images",
+        "--format={{.Repository}}:{{.Tag}}",
+        tag.partition(":")[0],
+        doing="Listing images",
+    )
+    older = [name for name in names.splitlines() if name != tag]
+    if older:
+        engine.succeeds("docker", "rmi", *older)
+    engine.succeeds("docker", "image", "prune", "--force", f"--filter=label={LABEL}")
+
+
+def fingerprint(*parts: Path | str) -> str:
+    """Return a name for all of this: files by name and content, folders with all their files."""
+    digest = hashlib.sha256(platform.machine().encode())
+    for part in parts:
+        if isinstance(part, str):
+            digest.update(b"\0" + part.encode())
+            continue
+        if not part.exists():
+            raise Unavailable(f"There is no {part}, and an image is to be made of it.")
+        files = [part] if part.is_file() else sorted(path for path in part.rglob("*"))
+        for file in files:
+            if file.is_file() and "__pycache__" not in file.parts:
+                digest.update(b"\0" + str(file.relative_to(part.parent)).encode() + b"\0")
+                digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Give an empty folder on the cache's disk, and remove it with all that is in it."""
+    folder = cache_dir() / "scratch"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+_compiled = shutil.ignore_patterns("__pycache__")

@@ -1,0 +1,339 @@
+"""Which cluster and images the end-to-end tests get, and what is left when that goes wrong.
+
+No engine is needed: scripts stand in for docker, kind and kubectl, and note how they were called.
+"""
+
+import os
+import signal
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed import binaries, cluster, e2e, engine, images
+from testbed.cache import cache_dir
+from testbed.cluster import Cluster, TestImages
+from testbed.engine import Engine
+from testbed.errors import Unavailable
+
+ProgramMaker = Callable[[str, str], None]
+
+# The images it has are files in a folder. What `import` prints is an image without a name.
+DOCKER = """
+case "$1 $2" in
+  "image inspect") test -e "$IMAGES/$(echo "$3" | tr / _)" ;;
+  "pull --quiet") test -n "$REGISTRY" ;;
+  import*) cat > /dev/null; ${IMPORT:-echo sha256:made} ;;
+  tag*) : > "$IMAGES/$(echo "$3" | tr / _)" ;;
+esac"""
+KUBECTL = """
+case "$1 $2" in
+  "config current-context") echo kind-mine ;;
+  "config view") echo "one context: $7" ;;
+esac"""
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Path:
+    path = tmp_path / "calls"
+    path.touch()
+    return path
+
+
+@pytest.fixture
+def programs(tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch) -> ProgramMaker:
+    """Put stand-ins first on the PATH, and give an empty cache."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (tmp_path / "images").mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("JOBGROUP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("IMAGES", str(tmp_path / "images"))
+    monkeypatch.setattr(binaries, "find", lambda name: {name: folder / name})
+
+    def make(name: str, body: str) -> None:
+        (folder / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {calls}\n{body}\n')
+        (folder / name).chmod(0o755)
+
+    return make
+
+
+@pytest.fixture
+def docker(programs: ProgramMaker, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """Give an engine whose registry is out of reach, to a root who needs no namespaces."""
+    programs("docker", DOCKER)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(images, "sandboxed", lambda *command: list(command))
+    return Engine(os.environ)
+
+
+def obtain(docker: Engine) -> str:
+    def make(root: Path) -> None:
+        root.mkdir()
+        (root / "file").touch()
+
+    return images.obtained(docker, "published:1", "made:1", ["CMD x"], make)
+
+
+def verbs(calls: Path) -> list[str]:
+    return [line.split()[1] for line in calls.read_text().splitlines()]
+
+
+def test_an_image_a_registry_gives_is_not_made(
+    docker: Engine, monkeypatch: pytest.MonkeyPatch, calls: Path
+) -> None:
+    monkeypatch.setenv("REGISTRY", "yes")
+    assert obtain(docker) == "published:1"
+    assert "import" not in verbs(calls)
+
+
+def test_an_image_is_made_once(docker: Engine, calls: Path) -> None:
+    assert obtain(docker) == "made:1"
+    assert verbs(calls).count("import") == 1
+    calls.write_text("")
+    assert obtain(docker) == "made:1"
+    assert set(verbs(calls)) == {"image"}, "a warm run asks, and neither pulls nor makes"
+
+
+def test_a_half_written_image_gets_no_name(
+    docker: Engine, monkeypatch: pytest.MonkeyPatch, calls: Path
+) -> None:
+    monkeypatch.setenv("IMPORT", "false")
+    with pytest.raises(Unavailable, match=r"^Importing made:1 failed"):
+        obtain(docker)
+    assert "tag" not in verbs(calls)
+    assert not (cache_dir() / "scratch").exists()
+    monkeypatch.delenv("IMPORT")
+    assert obtain(docker) == "made:1"
+    assert "tag" in verbs(calls)
+
+
+def test_an_archive_cut_short_gets_no_name(
+    docker: Engine, programs: ProgramMaker, calls: Path
+) -> None:
+    programs("tar", "echo half; exit 1")
+    with pytest.raises(Unavailable, match=r"^Importing made:1 failed"):
+        obtain(docker)
+    assert "docker import" in calls.read_text()
+    assert "docker tag" not in calls.read_text()
+
+
+def test_a_disk_that_fills_up_is_one_sentence_and_leaves_nothing(
+    docker: Engine, programs: ProgramMaker
+) -> None:
+    programs("tar", "echo 'tar: -: Cannot write: No space left on device' >&2; exit 2")
+    with pytest.raises(Unavailable, match=r"^Importing made:1 failed because the disk is full"):
+        obtain(docker)
+    assert not (cache_dir() / "scratch").exists()
+
+
+def test_a_disk_without_room_is_not_begun_on(
+    docker: Engine, monkeypatch: pytest.MonkeyPatch, calls: Path
+) -> None:
+    monkeypatch.setattr(images, "ROOT_GIGABYTES", 10**9)
+    with pytest.raises(Unavailable, match="this step needs about"):
+        images.redis(docker)
+    assert "import" not in verbs(calls)
+
+
+def test_what_a_killed_run_left_is_cleared(docker: Engine) -> None:
+    stale = cache_dir() / "scratch" / "root"
+    stale.mkdir(parents=True)
+    (stale / "half").touch()
+    assert obtain(docker) == "made:1"
+
+
+def test_without_registry_and_root_it_says_what_to_do(
+    docker: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(Unavailable, match="check the network, or run as root"):
+        obtain(docker)
+
+
+def test_a_fingerprint_is_of_names_and_contents(tmp_path: Path) -> None:
+    folder = tmp_path / "source"
+    (folder / "__pycache__").mkdir(parents=True)
+    (folder / "a").write_text("1")
+    before = images.fingerprint(folder, "x")
+    (folder / "__pycache__" / "a.pyc").write_text("compiled")
+    assert images.fingerprint(folder, "x") == before
+    assert images.fingerprint(folder, "y") != before
+    (folder / "a").rename(folder / "b")
+    renamed = images.fingerprint(folder, "x")
+    (folder / "b").write_text("2")
+    assert len({before, renamed, images.fingerprint(folder, "x")}) == 3
+
+
+def test_wheels_do_not_depend_on_the_python_that_downloads_them(
+    programs: ProgramMaker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(
+        images,
+        "run",
+        lambda *command, doing: asked.append(
+            Path(command[command.index("--requirement") + 1]).read_text()
+        ),
+    )
+    lock = tmp_path / "lock.txt"
+    lock.write_text("old==1 ; python_full_version < '3.11.3' \\\n    --hash=sha256:1\nnew==2\n")
+    images.wheels(lock)
+    assert asked == ["old==1 \\\n    --hash=sha256:1\nnew==2\n"]
+
+
+def test_wheels_half_downloaded_are_not_used(
+    programs: ProgramMaker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lock = tmp_path / "lock.txt"
+    lock.write_text("some==1\n")
+
+    def cut_short(*command: str | Path, doing: str) -> str:
+        (Path(command[-1]) / "half.whl").touch()
+        raise Unavailable("no network")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(images, "run", cut_short)
+        with pytest.raises(Unavailable, match="no network"):
+            images.wheels(lock)
+    monkeypatch.setattr(images, "run", lambda *command, doing: "")
+    assert not list(images.wheels(lock).glob("*.whl"))
+
+
+def test_a_cluster_replaces_a_leftover_and_is_deleted(programs: ProgramMaker, calls: Path) -> None:
+    programs("kind", "")
+    programs("kubectl", "")
+    with cluster.created(Engine(os.environ), "node:1") as made:
+        assert made.kind_name == cluster.NAME
+        assert made.kubeconfig.parent == cache_dir()
+        assert verbs(calls) == ["delete", "create", "--kubeconfig"]
+    assert verbs(calls)[-1] == "delete"
+
+
+def test_a_kept_cluster_is_not_deleted(programs: ProgramMaker, calls: Path) -> None:
+    programs("kind", "")
+    programs("kubectl", "")
+    with cluster.created(Engine(os.environ), "node:1", keep=True):
+        pass
+    assert verbs(calls).count("delete") == 1
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_cluster_that_fails_is_deleted(programs: ProgramMaker, calls: Path, keep: bool) -> None:
+    programs("kind", 'test "$1" = delete || { echo "ERROR: no node" >&2; exit 1; }')
+    sentence = "^Creating the cluster jobgroup-e2e failed: ERROR: no node"
+    with (
+        pytest.raises(Unavailable, match=sentence),
+        cluster.created(Engine(os.environ), "node:1", keep),
+    ):
+        pass
+    assert verbs(calls) == ["delete", "create", "delete"]
+
+
+def test_another_context_than_the_current_one_is_refused(programs: ProgramMaker) -> None:
+    programs("kubectl", KUBECTL)
+    with pytest.raises(Unavailable, match=r"^The current context is kind-mine, not production;"):
+        cluster.existing("production")
+    assert not (cache_dir() / "kubeconfig-existing").exists()
+
+
+@pytest.mark.parametrize("context", [None, ""])
+def test_an_existing_cluster_must_be_named(context: str | None) -> None:
+    with pytest.raises(Unavailable, match="needs E2E_CONTEXT"):
+        cluster.existing(context)
+
+
+def test_the_tests_get_a_private_copy_of_the_one_context(programs: ProgramMaker) -> None:
+    programs("kubectl", KUBECTL)
+    found = cluster.existing("kind-mine")
+    assert found.kind_name == "mine"
+    assert found.kubeconfig.read_text() == "one context: kind-mine\n"
+    assert stat.S_IMODE(found.kubeconfig.stat().st_mode) == 0o600
+
+
+def test_named_images_are_taken_as_they_are() -> None:
+    given = {"E2E_IMAGE": "a:1", "E2E_REDIS_IMAGE": "b:2"}
+    found = cluster.named_images(Cluster("production", Path("x")), given)
+    assert found == TestImages(operator="a:1", redis="b:2")
+
+
+def test_a_kind_cluster_gets_images_made_here() -> None:
+    assert cluster.named_images(Cluster("kind-mine", Path("x")), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({}, "production is not a kind cluster"),
+        ({"E2E_IMAGE": "a:1"}, "go together"),
+        ({"E2E_IMAGE": "a:1", "E2E_REDIS_IMAGE": ""}, "go together"),
+    ],
+)
+def test_a_foreign_cluster_needs_both_images(given: dict[str, str], sentence: str) -> None:
+    with pytest.raises(Unavailable, match=sentence):
+        cluster.named_images(Cluster("production", Path("x")), given)
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Put back the signal handlers that a run sets."""
+    saved = {interrupt: signal.getsignal(interrupt) for interrupt in e2e.INTERRUPTS}
+    yield
+    for interrupt, handler in saved.items():
+        signal.signal(interrupt, handler)
+
+
+@pytest.mark.usefixtures("handlers", "programs")
+class TestRun:
+    """What the command as a whole says and returns."""
+
+    @pytest.fixture(autouse=True)
+    def choose(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("E2E_CLUSTER", "E2E_CONTEXT", "KEEP"):
+            monkeypatch.delenv(name, raising=False)
+
+    def test_an_unknown_choice_is_one_sentence(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("E2E_CLUSTER", "minikube")
+        assert e2e.main([]) == 2
+        sentence = "E2E_CLUSTER is 'minikube'; it can be kind (the default) or existing.\n"
+        assert capsys.readouterr().err == sentence
+
+    def test_no_engine_is_one_sentence(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(Engine, "absence", lambda self: "down")
+        monkeypatch.setattr(os, "geteuid", lambda: 1000)
+        assert e2e.main([]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+    def test_a_full_disk_is_one_sentence(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def full(keep: bool) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(engine, "started", full)
+        assert e2e.main([]) == 2
+        assert capsys.readouterr().err.startswith("The disk is full;")
+
+    def test_an_interrupt_ends_the_run_and_cannot_disturb_the_clean_up(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        cleaned = []
+
+        class Interrupted:
+            def __enter__(self) -> None:
+                pass
+
+            def __exit__(self, *failure: object) -> None:
+                signal.raise_signal(signal.SIGINT)
+                cleaned.append(failure[0])
+
+        monkeypatch.setattr(engine, "started", lambda keep: Interrupted())
+        monkeypatch.setattr(images, "node", lambda found: signal.raise_signal(signal.SIGTERM))
+        assert e2e.main([]) == 130
+        assert cleaned == [KeyboardInterrupt]
+        assert "nothing is left running" in capsys.readouterr().out
