@@ -2,9 +2,13 @@
 
 A client speaks one JSON object a line. It takes orders:
   connect url prefix · work queue behaviour settings · add queue name data opts
-  release name · close
+  manage queue job method args · listen queue types · release name · close
 and reports:
-  working · added · started · completed · failed · stalled · error · refused · closed
+  working · added · managed · listening · event · started · completed · failed · stalled · error ·
+  refused · closed
+
+A queue's name may hold a colon, as that of an undo queue does. Only Node refuses it, and gets there
+by a longer prefix.
 
 How a job goes is scripted by its name, with `returns`, `fails`, `fails_for_good` and `hangs`. To be
 killed or stopped past its lock is done to the whole process, with `kill`, `freeze` and `thaw`.
@@ -88,8 +92,9 @@ class StockClient:
         self, queue: str, behaviour: Mapping[str, Behaviour] | None = None, **settings: Any
     ) -> None:
         """Run the jobs of a queue; settings are BullMQ's own, lockDuration for one."""
+        already = len(self.reports)
         await self.order("work", queue=queue, behaviour=dict(behaviour or {}), settings=settings)
-        await self.heard("working", queue=queue)
+        await self.heard("working", after=already, queue=queue)
 
     async def add(self, queue: str, name: str, data: Any = None, **opts: Any) -> str:
         """Add a job as the stock producer does and return its id."""
@@ -97,6 +102,17 @@ class StockClient:
         await self.order("add", queue=queue, name=name, data=data or {}, opts=opts)
         added = await self.heard("added", after=already, name=name)
         return str(added["id"])
+
+    async def manage(self, queue: str, method: str, *args: Any, job: str | None = None) -> Any:
+        """Call a method of the stock Queue, or of one of its jobs, and return what it returns."""
+        already = len(self.reports)
+        await self.order("manage", queue=queue, job=job, method=method, args=args)
+        return (await self.heard("managed", after=already, method=method))["result"]
+
+    async def listen(self, queue: str, *types: str) -> None:
+        """Report the events of these types, from the first there is, as QueueEvents tells them."""
+        await self.order("listen", queue=queue, types=types)
+        await self.heard("listening", queue=queue)
 
     async def release(self, name: str) -> None:
         """Let the jobs of this name that hang go on, now and later."""

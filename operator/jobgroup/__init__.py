@@ -1,7 +1,7 @@
 """The core of a saga: pure unless marked (redis), and free of Kubernetes.
 
 spec               a definition -> frozen models, or the sentence that says what is wrong
-plan               models and an id -> the one packed argument of create_group.lua
+plan               models and an id -> one packed argument of create_groups.lua
 keys               the Redis keys that Python spells
 scripts   (redis)  lua/ -> callables whose names and arguments come from each script's header
 store     (redis)  one typed method per script, and the wake-up list

@@ -20,6 +20,8 @@ from jobgroup.store import GRACE, RedisError, Store, backoff, is_transient
 logger = logging.getLogger(__name__)
 
 BATCH = 100
+# Every so many resyncs also look at groups that have failed.
+ENDED_EVERY = 20
 
 
 @dataclass(slots=True)
@@ -70,7 +72,7 @@ class Driver:
             try:
                 await self.drain()
                 if time.monotonic() >= resync_at:
-                    await self.resync()
+                    await self.resync(ended=self.counters.resyncs % ENDED_EVERY == 0)
                     resync_at = time.monotonic() + self._resync_seconds
                 if self._compensating and time.monotonic() >= recheck_at:
                     await self._settle([(group_id, "") for group_id in self._compensating])
@@ -93,13 +95,17 @@ class Driver:
             self.counters.wakeups += len(tokens)
             await self._settle([(keys.group_of(token), token) for token in tokens])
 
-    async def resync(self) -> int:
-        """Look at every unfinished group and return how many nobody would have woken."""
-        repaired = start = 0
-        while page := await self._store.parked(start, BATCH):
-            start += len(page)
-            groups = dict.fromkeys(keys.group_of(token) for token in page)
-            settled = await self._settle([(group_id, "") for group_id in groups])
+    async def resync(self, ended: bool = False) -> int:
+        """Look at every unfinished group and return how many nobody would have woken.
+
+        A group that failed is worth a look, too: 5.x wakes nobody when it retries in bulk.
+        """
+        tokens = await self._store.parked(ended)
+        groups = list(dict.fromkeys(keys.group_of(token) for token in tokens))
+        repaired = 0
+        for start in range(0, len(groups), BATCH):
+            page = groups[start : start + BATCH]
+            settled = await self._settle([(group_id, "") for group_id in page])
             repaired += sum(one.repaired for one in settled)
         self.counters.resyncs += 1
         self.counters.repairs += repaired

@@ -1,53 +1,80 @@
-"""A checked definition and an id -> the one packed argument of create_group.lua.
+"""A checked definition and an id -> one packed argument of create_groups.lua.
 
 All JSON is made here, and only here: Lua splices texts and never decodes what a user wrote, for its
 numbers have fewer digits.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha1
 from typing import Any
 
 import msgpack
 
 from jobgroup.errors import InvalidSpecError
-from jobgroup.spec import Backoff, Compensation, Group, Job, RetryOptions, check_backoff
+from jobgroup.spec import Compensation, Group, Job, JobOptions, RetryOptions, undo_options
+
+# json.dumps makes such an encoder anew for every value.
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 MAX_PAYLOAD = 10 * 1024 * 1024
-UNDO_ATTEMPTS = 3
-UNDO_BACKOFF = Backoff(type="exponential", delay=1000)
+# What any JSON reader takes, whatever is already on its stack.
+MAX_DEPTH = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What create_group.lua needs, and what its caller is told."""
+    """What create_groups.lua needs, and what its caller is told."""
 
     group_id: str
     group_name: str
     packed: bytes
+    digest: str
     job_ids: tuple[str, ...]
 
 
 def plan_group(group: Group, group_id: str, owner: str = "headless") -> Plan:
     """Spell out every job and every undo that may follow."""
-    tag = to_json({"id": group_id, "name": group.name})
-    undos = {name: _undo_parts(undo, group_id) for name, undo in group.compensation.items()}
-    members = [
-        _member(job, f"{group_id}-{n}", tag, undos.get(job.name))
-        for n, job in enumerate(group.jobs)
+    tag = f'{{"id":"{group_id}","name":{to_json(group.name)}}}'
+    undos = [
+        text
+        for name, undo in group.compensation.items()
+        for text in (f"undo:{name}", _undo(name, undo, group_id))
     ]
-    compensation = to_json(
-        {name: undo.model_dump(exclude_none=True) for name, undo in group.compensation.items()}
-    )
-    packed: bytes = msgpack.packb([group_id, group.name, owner, compensation, members])
+    members = [_member(job, tag, job.name in group.compensation) for job in group.jobs]
+    compensation = {
+        name: {
+            "name": undo.name,
+            "data": undo.data,
+            "opts": undo.opts.model_dump(exclude_none=True),
+            "when": undo.when,
+        }
+        for name, undo in group.compensation.items()
+    }
+    texts = [group_id, group.name, owner, to_json(compensation) if compensation else "{}"]
+    packed = _pack([*texts, members, undos])
     ids = tuple(f"{group_id}-{n}" for n in range(len(group.jobs)))
-    return Plan(group_id, group.name, packed, ids)
+    digest = sha1(packed, usedforsecurity=False).hexdigest()
+    return Plan(group_id, group.name, packed, digest, ids)
+
+
+def pack_plans(plans: Sequence[Plan]) -> bytes:
+    """Make one argument of several plans."""
+    return _pack([(plan.digest, plan.packed) for plan in plans])
+
+
+def _pack(content: Sequence[Any]) -> bytes:
+    """Write msgpack as Lua reads it: bytes are texts."""
+    packed: bytes = msgpack.packb(content, use_bin_type=False)
+    return packed
 
 
 def to_json(value: Any) -> str:
     """Encode as compactly as BullMQ does."""
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = _encode(value)
         text.encode()
     except UnicodeEncodeError:
         # A lone surrogate has no UTF-8, but JSON can escape it.
@@ -57,58 +84,76 @@ def to_json(value: Any) -> str:
     return text
 
 
-def _member(
-    job: Job, job_id: str, tag: str, undo: "tuple[str, str, str, str, bool] | None"
-) -> list[Any]:
+def _data_to_json(data: Any) -> str:
+    """Encode what a user wrote, if it comes back the same from JSON."""
+    _check_nesting(data, MAX_DEPTH)
+    return to_json(data)
+
+
+def _check_nesting(value: Any, levels: int) -> None:
+    """Refuse a key that JSON would make a text, and what is too deep for a worker to read."""
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise InvalidSpecError(
+                    f"data cannot be written as JSON: the key {key!r} is not a text"
+                )
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return
+    if levels == 0:
+        raise InvalidSpecError(
+            f"data cannot be written as JSON: it is nested more than {MAX_DEPTH} levels deep"
+        )
+    for item in value:
+        _check_nesting(item, levels - 1)
+
+
+def _member(job: Job, tag: str, has_undo: bool) -> list[Any]:
     opts = job.opts
-    data = to_json(job.data)
-    text = _member_options(job, tag)
+    data = _data_to_json(job.data)
+    text = f'{_options(opts)},"group":{tag}}}'
     size = len(data.encode()) + len(text.encode())
     if size > MAX_PAYLOAD:
         raise InvalidSpecError(
             f"Job payload size {size / 1048576:.1f} MB exceeds limit of"
             f" {MAX_PAYLOAD / 1048576:.1f} MB"
         )
-    template: list[Any] | bool = False
-    if undo:
-        name, undo_opts, start, tail, from_start = undo
-        head = (
-            f'{start}"originalJobName":{to_json(job.name)},"originalJobId":"{job_id}"'
-            ',"originalReturnValue":'
-        )
-        template = [name, undo_opts, head, tail, from_start]
     return [
         job.queueName,
         job.name,
         data,
         text,
-        opts.delay or 0,
-        opts.priority or 0,
+        opts.delay or False,
+        opts.priority or False,
         bool(opts.lifo),
-        template,
+        has_undo,
     ]
 
 
-def _member_options(job: Job, tag: str) -> str:
-    """Spell a member's options as stock clients read them.
+@lru_cache(maxsize=1024)
+def _options(opts: JobOptions) -> str:
+    """Spell a member's options as stock clients read them, open at the end.
 
     What it asks of retention waits until the group has ended: a swept job could not be undone.
     """
-    chosen = job.opts.model_dump(exclude_none=True, exclude={"removeOnComplete", "removeOnFail"})
+    chosen = opts.model_dump(exclude_none=True, exclude={"removeOnComplete", "removeOnFail"})
     if "keepLogs" in chosen:
         chosen["kl"] = chosen.pop("keepLogs")
-    rest = to_json({"attempts": 0, **chosen})[1:-1]
-    return f'{{{rest},"removeOnComplete":false,"removeOnFail":false,"group":{tag}}}'
+    chosen = {"attempts": 0, **chosen, "removeOnComplete": False, "removeOnFail": False}
+    return to_json(chosen)[:-1]
 
 
-def _undo_parts(undo: Compensation, group_id: str) -> tuple[str, str, str, str, bool]:
-    """Spell out what all undos of one mapping share."""
-    opts = RetryOptions(
-        attempts=undo.opts.attempts or UNDO_ATTEMPTS, backoff=undo.opts.backoff or UNDO_BACKOFF
-    )
-    check_backoff(opts.attempts or 1, opts.backoff)
-    chosen = opts.model_dump(exclude_none=True)
-    text = to_json({**chosen, "removeOnComplete": False, "removeOnFail": False})
-    start = f'{{"groupId":"{group_id}",'
-    tail = f',"compensationData":{to_json(undo.data)}}}'
-    return undo.name, text, start, tail, undo.when == "Started"
+def _undo(name: str, undo: Compensation, group_id: str) -> bytes:
+    """Spell out what all undos of one mapping share, up to the id of the member and from there."""
+    head = f'{{"groupId":"{group_id}","originalJobName":{to_json(name)},"originalJobId":"'
+    tail = f',"compensationData":{_data_to_json(undo.data)}}}'
+    parts = [undo.name, _undo_options(undo.opts), head, tail, undo.when == "Started"]
+    return _pack(parts)
+
+
+@lru_cache(maxsize=1024)
+def _undo_options(given: RetryOptions) -> str:
+    """Spell an undo's options, with our own defaults."""
+    chosen = undo_options(given).model_dump(exclude_none=True)
+    return to_json({**chosen, "removeOnComplete": False, "removeOnFail": False})

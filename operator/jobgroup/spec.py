@@ -8,8 +8,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
-from pydantic import model_validator as validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
 
 from jobgroup.errors import (
     EmptyGroupError,
@@ -24,6 +32,7 @@ MAX_PRIORITY = 2_097_151
 MAX_DELAY = 10 * 365 * 24 * 3600 * 1000
 # Stock workers double a delay without end; an hour is where we draw the line.
 MAX_BACKOFF = 3_600_000
+UNDO_ATTEMPTS = 3
 
 # A group's id becomes part of keys that BullMQ also uses for its own purposes.
 # fmt: off
@@ -62,13 +71,14 @@ def check_backoff(attempts: int, backoff: "int | Backoff | None") -> None:
     """Refuse an exponential backoff whose last wait would be longer than an hour."""
     if not isinstance(backoff, Backoff) or backoff.type == "fixed":
         return
-    fitting = 2
+    fitting = 1
     while backoff.delay * 2 ** (fitting - 1) <= MAX_BACKOFF:
         fitting += 1
     if attempts > fitting:
+        fit = "1 attempt fits" if fitting == 1 else f"{fitting} attempts fit"
         raise ValueError(
             f"exponential backoff from {backoff.delay} ms would wait longer than"
-            f" {MAX_BACKOFF} ms; at most {fitting} attempts fit"
+            f" {MAX_BACKOFF} ms; at most {fit}"
         )
 
 
@@ -81,7 +91,7 @@ class RetryOptions(_Model):
     attempts: Annotated[int, Field(ge=1, le=1000)] | None = None
     backoff: Annotated[int, Field(gt=0, le=MAX_DELAY)] | Backoff | None = None
 
-    @validator(mode="after")
+    @model_validator(mode="after")
     def _backoff_stays_below_an_hour(self) -> Self:
         check_backoff(self.attempts or 1, self.backoff)
         return self
@@ -108,6 +118,16 @@ class Job(_Model):
     opts: JobOptions = JobOptions()
 
 
+UNDO_BACKOFF = Backoff(type="exponential", delay=1000)
+
+
+def undo_options(given: RetryOptions) -> RetryOptions:
+    """Return an undo's options: our own defaults, each unless another was given."""
+    attempts, backoff = given.attempts or UNDO_ATTEMPTS, given.backoff or UNDO_BACKOFF
+    check_backoff(attempts, backoff)
+    return RetryOptions(attempts=attempts, backoff=backoff)
+
+
 class Compensation(_Model):
     """How a completed member is undone."""
 
@@ -115,6 +135,12 @@ class Compensation(_Model):
     data: Any = Field(default_factory=dict)
     opts: RetryOptions = RetryOptions()
     when: Literal["Completed", "Started"] = "Completed"
+
+    @field_validator("opts")
+    @classmethod
+    def _backoff_stays_below_an_hour_by_default(cls, opts: RetryOptions) -> RetryOptions:
+        undo_options(opts)
+        return opts
 
 
 class Group(_Model):
@@ -131,16 +157,21 @@ def parse_group(
     compensation: Mapping[str, Any] | None = None,
 ) -> Group:
     """Return the definition, checked, or raise the one thing that is wrong with it."""
+    if not isinstance(jobs, Sequence) or isinstance(jobs, str):
+        raise InvalidSpecError("jobs: Input should be a list")
     if not jobs:
         raise EmptyGroupError
     if len(jobs) > MAX_JOBS:
         raise InvalidSpecError(
             f"jobs: {len(jobs)} jobs are more than the {MAX_JOBS} a group may have"
         )
+    if not isinstance(compensation, Mapping | None):
+        raise InvalidSpecError("compensation: Input should be a mapping")
     _check_membership(jobs)
-    names = {job.get("name") for job in jobs}
+    names = [job.get("name") for job in jobs if isinstance(job, Mapping)]
+    known = {name for name in names if isinstance(name, str)}
     for key in compensation or ():
-        if key not in names:
+        if key not in known:
             raise UnknownCompensationError(key)
     try:
         group = Group.model_validate(
@@ -148,16 +179,16 @@ def parse_group(
         )
     except ValidationError as error:
         raise InvalidSpecError(_sentence(error)) from None
-    for job_spec in group.jobs:
+    for n, job_spec in enumerate(group.jobs):
         if job_spec.queueName == "_jobgroups":
-            raise InvalidSpecError('queueName "_jobgroups" is reserved')
+            raise InvalidSpecError(f'jobs[{n}].queueName: "_jobgroups" is reserved')
     return group
 
 
 def _check_membership(jobs: Sequence[Mapping[str, Any]]) -> None:
     """Refuse a job that is already somebody else's."""
     for job in jobs:
-        opts = job.get("opts")
+        opts = job.get("opts") if isinstance(job, Mapping) else None
         if isinstance(opts, Mapping):
             if opts.get("parent") is not None:
                 raise JobInFlowError
@@ -167,7 +198,7 @@ def _check_membership(jobs: Sequence[Mapping[str, Any]]) -> None:
 
 def check_group_id(group_id: str) -> str:
     """Return an id that is fit to become part of keys, or say why it is not."""
-    if not _GROUP_ID.fullmatch(group_id):
+    if not isinstance(group_id, str) or not _GROUP_ID.fullmatch(group_id):
         raise InvalidSpecError(
             f"Group id {group_id!r} must be 1 to 128 letters, digits, dots, underscores or hyphens"
         )
@@ -176,16 +207,57 @@ def check_group_id(group_id: str) -> str:
     return group_id
 
 
+# What pydantic calls a value of the wrong kind, and what we say it should have been.
+_KINDS = {
+    "bool_type": "true or false",
+    "int_type": "an integer",
+    "model_type": "a mapping",
+    "string_type": "a text",
+}
+# What pydantic says in words that are not ours.
+_SENTENCES = {
+    "extra_forbidden": "there is no such option",
+    "string_pattern_mismatch": (
+        "Input should be 1 to 63 letters, digits, dots, underscores or hyphens"
+    ),
+    "string_unicode": "Input should be whole characters, not half a surrogate pair",
+}
+# Fields that may be of several kinds, and how pydantic names the kinds in a location.
+_UNIONS = {"backoff", "removeOnComplete", "removeOnFail"}
+_BRANCHES = {"Backoff", "Retention", "bool", "constrained-int"}
+
+
 def _sentence(error: ValidationError) -> str:
-    """Say what is wrong and where, about the first thing that is."""
-    first = error.errors(include_url=False)[0]
-    where = ""
-    for part in first["loc"]:
-        if isinstance(part, int):
-            where += f"[{part}]"
-        # pydantic also names the branch of a union it tried.
-        elif part not in {"int", "bool", "constrained-int"} and not str(part)[:1].isupper():
-            where += f".{part}" if where else str(part)
-    if first["type"] == "extra_forbidden":
-        return f"{where}: there is no such option"
-    return f"{where}: {first['msg'].removeprefix('Value error, ')}"
+    """Say what is wrong and where, about the first thing that is.
+
+    Of a field that may be of several kinds, pydantic says what is wrong with it as each of them.
+    The one that came furthest, or broke a rule and had the right kind, is the one meant.
+    """
+    problems = [(_place(problem), problem) for problem in error.errors(include_url=False)]
+    first = problems[0][0]
+    problems = [(place, each) for place, each in problems if place[: len(first)] == first]
+    depth = max(len(place) for place, _ in problems)
+    problems = [(place, each) for place, each in problems if len(place) == depth]
+    rules = [(place, each) for place, each in problems if each["type"] not in _KINDS]
+    place, problem = (rules or problems)[0]
+    where = _spell(place)
+    if rules:
+        said = _SENTENCES.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
+        return f"{where}: {said}"
+    kinds = dict.fromkeys(_KINDS[each["type"]] for _, each in problems)
+    return f"{where}: Input should be {' or '.join(kinds)}"
+
+
+def _place(problem: ErrorDetails) -> tuple[int | str, ...]:
+    """Return where a problem is, without the kinds of a union that pydantic tried."""
+    parts = problem["loc"]
+    return tuple(
+        part
+        for before, part in zip(("", *parts), parts, strict=False)
+        if not (before in _UNIONS and part in _BRANCHES)
+    )
+
+
+def _spell(place: tuple[int | str, ...]) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    return text.removeprefix(".")

@@ -7,7 +7,7 @@ goes wrong is redis-py's own.
 import random
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,12 +24,15 @@ from jobgroup.errors import (
     JobExistsError,
     JobGroupError,
 )
-from jobgroup.plan import Plan
+from jobgroup.plan import Plan, pack_plans
 from jobgroup.scripts import FOLDER, Script, load
 from jobgroup.snapshot import GroupJob, GroupState, Settled
 
 GRACE = 5 * 60 * 1000
 TOMBSTONE = 30 * 24 * 3600 * 1000
+# Of one call that creates several groups: some two milliseconds of work.
+BATCH_JOBS = 60
+BATCH_BYTES = 1_000_000
 BACKOFF_SECONDS = (0.1, 30.0)
 # A group that failed stays parked with its score raised by this; see lua/includes/park.lua.
 ENDED_SCORE = 10**15
@@ -80,7 +83,7 @@ class Store:
     def __init__(self, redis: Redis, prefix: str = "bull", folder: Path = FOLDER) -> None:
         self.redis = redis
         self.prefix = prefix
-        self._create = load("create_group", folder)
+        self._create = load("create_groups", folder)
         self._settle = load("settle_group", folder)
         self._cancel = load("cancel_group", folder)
         self._remove = load("remove_group", folder)
@@ -89,17 +92,13 @@ class Store:
 
     async def create(self, plans: Sequence[Plan]) -> list[bool | JobGroupError]:
         """Create groups, each atomically; say of each whether it is new, or why it is refused."""
-        now = now_ms()
-        calls = [
-            {
-                "parent": keys.parent(self.prefix, plan.group_id),
-                "now": now,
-                "prefix": self.prefix,
-                "plan": plan.packed,
-            }
-            for plan in plans
-        ]
-        answers = await self._create.run_all(self.redis, calls)
+        slots = {"parked": keys.parked(self.prefix), "now": now_ms(), "prefix": self.prefix}
+        calls = [{**slots, "plans": pack_plans(batch)} for batch in _batches(plans)]
+        answers: list[Any] = []
+        for answer in await self._create.run_all(self.redis, calls):
+            if isinstance(answer, Exception):
+                raise answer
+            answers += answer
         return [bool(answer) if isinstance(answer, int) else _refusal(answer) for answer in answers]
 
     async def settle(
@@ -164,11 +163,13 @@ class Store:
         """Block until a stock worker touches the wake-up list, or for so long."""
         await self.redis.bzpopmin(keys.marker(self.prefix), seconds)
 
-    async def parked(self, start: int, limit: int) -> list[str]:
-        """Return a page of the unfinished groups that wait for their members."""
-        found = await self.redis.zrangebyscore(
-            keys.parked(self.prefix), "-inf", f"({ENDED_SCORE}", start=start, num=limit
-        )
+    async def parked(self, ended: bool = False) -> list[str]:
+        """Return the unfinished groups that wait for their members, or also those that failed.
+
+        All at once: settling a group parks it anew at another place, so pages would miss some.
+        """
+        until = "+inf" if ended else f"({ENDED_SCORE}"
+        found = await self.redis.zrangebyscore(keys.parked(self.prefix), "-inf", until)
         return cast(list[str], found)
 
     async def read_stream(
@@ -201,6 +202,20 @@ class Store:
             )
         except ResponseError as error:
             raise _refusal(error) from None
+
+
+def _batches(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
+    """Divide plans into what one call may create without keeping Redis from its other work."""
+    batch: list[Plan] = []
+    jobs = size = 0
+    for plan in plans:
+        jobs, size = jobs + len(plan.job_ids), size + len(plan.packed)
+        if batch and (jobs > BATCH_JOBS or size > BATCH_BYTES):
+            yield batch
+            batch, jobs, size = [], len(plan.job_ids), len(plan.packed)
+        batch.append(plan)
+    if batch:
+        yield batch
 
 
 def _refusal(error: Exception) -> JobGroupError:

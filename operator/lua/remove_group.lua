@@ -13,7 +13,7 @@
 ]]
 -- @include keys_of
 -- @include place_of
--- @include drop_job
+-- @include drop_jobs
 local parent, now, prefix, gid, remembers = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local queue_name = redis.call("HGET", parent, "queue")
@@ -23,18 +23,29 @@ local state = redis.call("HGET", k.group, "state")
 if state == "ACTIVE" or state == "COMPENSATING" then return redis.error_reply("INVALIDSTATE " .. state) end
 
 redis.call("SET", k.tomb, now, "PX", remembers)
-local budget = 200
+local budget = { jobs = 200, entries = 300000 }
 local function forget(hash, keys)
   for _, key in ipairs(keys) do
-    if budget <= 0 then return end
-    budget = budget - 1
+    if budget.jobs <= 0 then return end
+    budget.jobs = budget.jobs - 1
     local queue, id = place_of(prefix, key)
     local base = prefix .. ":" .. queue .. ":"
-    if redis.call("ZREM", base .. "completed", id) == 0 and redis.call("ZREM", base .. "failed", id) == 0 then
-      drop_job(prefix, queue, id)
+    if redis.call("ZREM", base .. "completed", id) == 0 and redis.call("ZREM", base .. "failed", id) == 0
+      and redis.call("EXISTS", key) == 1 then
+      -- Retried by hand, so it may wait somewhere.
+      local _, known = drop_jobs(base, { id }, 0, budget)
+      if not known then
+        budget.jobs = 0
+        return
+      end
     end
     -- One at work again, retried by hand, keeps its hash until it ends: a ghost would run nameless.
-    if redis.call("EXISTS", key .. ":lock") == 0 then redis.call("UNLINK", key, key .. ":logs") end
+    if redis.call("EXISTS", key .. ":lock") == 0 then
+      -- Nor may one whose worker died stay listed: a stall check would bring it back.
+      redis.call("LREM", base .. "active", 1, id)
+      redis.call("SREM", base .. "stalled", id)
+      redis.call("UNLINK", key, key .. ":logs")
+    end
     redis.call("HDEL", hash, key)
   end
 end
@@ -45,7 +56,7 @@ for i = 1, #made, 2 do
 end
 forget(k.undo, undos)
 forget(k.jobs, redis.call("HKEYS", k.jobs))
-if budget <= 0 then return 1 end
+if budget.jobs <= 0 then return 1 end
 
 redis.call("UNLINK", k.group, k.jobs, k.parent, k.open, k.done, k.failed, k.templates,
   k.undo, k.undo_open, k.undo_done, k.undo_failed)

@@ -2,7 +2,7 @@
 // Usage: node client.mjs bullmq5|bullmq6. The orders and the reports are described in ../stock.py.
 import { createInterface } from "node:readline";
 
-const { Queue, UnrecoverableError, Worker } = await import(process.argv[2]);
+const { Queue, QueueEvents, UnrecoverableError, Worker } = await import(process.argv[2]);
 
 const report = (event, fields = {}) => process.stdout.write(`${JSON.stringify({ event, ...fields })}\n`);
 const workers = [];
@@ -13,6 +13,12 @@ let options;
 function gate(name) {
   gates[name] ??= Promise.withResolvers?.() ?? withResolvers();
   return gates[name];
+}
+
+// Node refuses a colon in a queue's name: what stands before the last one joins the prefix.
+function place(queue) {
+  const [, head, name] = /^(?:(.*):)?(.*)$/.exec(queue);
+  return [name, head ? { ...options, prefix: `${options.prefix}:${head}` } : options];
 }
 
 function withResolvers() {
@@ -37,7 +43,8 @@ const orders = {
   },
   async work({ queue, behaviour, settings }) {
     Object.assign(behaviours, behaviour);
-    const worker = new Worker(queue, run, { ...options, ...settings });
+    const [name, at] = place(queue);
+    const worker = new Worker(name, run, { ...at, ...settings });
     worker.on("completed", ({ id, name }) => report("completed", { id, name }));
     worker.on("failed", (job, error) => report("failed", { id: job?.id, name: job?.name, reason: error.message }));
     worker.on("stalled", (id) => report("stalled", { id }));
@@ -47,10 +54,28 @@ const orders = {
     report("working", { queue });
   },
   async add({ queue, name, data, opts }) {
-    const producer = new Queue(queue, options);
+    const producer = new Queue(...place(queue));
     const job = await producer.add(name, data, opts);
     await producer.close();
     report("added", { id: job.id, name });
+  },
+  async manage({ queue, job, method, args }) {
+    const manager = new Queue(...place(queue));
+    try {
+      const target = job ? await manager.getJob(job) : manager;
+      const result = (await target[method](...args)) ?? null;
+      report("managed", { method, result });
+    } finally {
+      await manager.close();
+    }
+  },
+  async listen({ queue, types }) {
+    const [name, at] = place(queue);
+    const listener = new QueueEvents(name, { ...at, lastEventId: "0" });
+    for (const type of types) listener.on(type, (fields, id) => report("event", { queue, type, id, fields }));
+    listener.on("error", (error) => report("error", { reason: error.message }));
+    await listener.waitUntilReady();
+    report("listening", { queue });
   },
   release: ({ name }) => gate(name).resolve(),
   async close() {

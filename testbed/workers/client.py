@@ -8,20 +8,26 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from bullmq import Queue, UnrecoverableError, Worker
+from bullmq import Job, Queue, QueueEvents, UnrecoverableError, Worker
 
 
 def report(event: str, **fields: Any) -> None:
-    print(json.dumps({"event": event, **fields}), flush=True)
+    print(json.dumps({"event": event, **fields}, default=to_json), flush=True)
+
+
+def to_json(job: Job) -> dict[str, Any]:
+    return {"id": job.id, "name": job.name, "data": job.data, "opts": job.opts}
 
 
 class Client:
     def __init__(self) -> None:
         self.options: dict[str, Any] = {}
         self.workers: list[Worker] = []
+        self.listeners: list[QueueEvents] = []
         self.behaviours: dict[str, dict[str, Any]] = {}
         self.gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
@@ -70,19 +76,39 @@ class Client:
         await producer.close()
         report("added", id=job.id, name=name)
 
+    async def manage(self, queue: str, job: str | None, method: str, args: list[Any]) -> None:
+        manager = Queue(queue, self.options)
+        try:
+            target = await manager.getJob(job) if job else manager
+            report("managed", method=method, result=await getattr(target, method)(*args))
+        finally:
+            await manager.close()
+
+    async def listen(self, queue: str, types: list[str]) -> None:
+        listener = QueueEvents(queue, {**self.options, "lastEventId": "0"})
+        for kind in types:
+            listener.on(kind, partial(self.tell, queue, kind))
+        listener.on("error", lambda error: report("error", reason=str(error)))
+        self.listeners.append(listener)
+        report("listening", queue=queue)
+
+    def tell(self, queue: str, kind: str, fields: dict[str, Any], entry_id: str) -> None:
+        report("event", queue=queue, type=kind, id=entry_id, fields=fields)
+
     async def release(self, name: str) -> None:
         self.gates[name].set()
 
     async def close(self) -> None:
-        for worker in self.workers:
-            await worker.close()
+        for opened in (*self.workers, *self.listeners):
+            await opened.close()
         report("closed")
 
 
 async def obey() -> None:
     client = Client()
     orders: dict[str, Callable[..., Awaitable[None]]] = {
-        order: getattr(client, order) for order in ("connect", "work", "add", "release", "close")
+        order: getattr(client, order)
+        for order in ("connect", "work", "add", "manage", "listen", "release", "close")
     }
     # Whoever gave the orders is gone when a read returns nothing: so are we.
     while line := await asyncio.to_thread(sys.stdin.readline):

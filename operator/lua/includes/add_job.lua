@@ -1,5 +1,6 @@
 --[[
-  Add one job to an opened queue, key for key as BullMQ's own producers do.
+  Add one job to an opened queue, key for key as BullMQ's own producers do; `close_queues` then puts
+  the ids on their lists and wakes the workers, once a queue.
 
   Left out are the counter of automatic ids, for ours are our own, and deduplication, which members
   and undos may not ask for.
@@ -11,10 +12,10 @@ local function add_job(queue, job, now, parent_key, parent)
     redis.call("HSET", base .. "meta", "opts.maxLenEvents", queue.max_events)
   end
   redis.call("HSET", base .. id, "name", job.name, "data", job.data, "opts", job.opts,
-    "timestamp", now, "delay", job.delay, "priority", job.priority,
+    "timestamp", now, "delay", job.delay or "0", "priority", job.priority or "0",
     "parentKey", parent_key, "parent", parent)
   redis.call("XADD", queue.events, "*", "event", "added", "jobId", id, "name", job.name)
-  if job.delay > 0 then
+  if job.delay then
     -- The low 12 bits keep the order of jobs due in the same millisecond.
     local due = now + job.delay
     local score, last = due * 4096, due * 4096 + 4095
@@ -23,17 +24,17 @@ local function add_job(queue, job, now, parent_key, parent)
     redis.call("ZADD", base .. "delayed", string.format("%.0f", score), id)
     redis.call("XADD", queue.events, "MAXLEN", "~", queue.max_events, "*", "event", "delayed",
       "jobId", id, "delay", string.format("%.0f", due))
-    local first = redis.call("ZRANGE", base .. "delayed", 0, 0, "WITHSCORES")
-    redis.call("ZADD", queue.marker, tonumber(first[2]) / 4096, "1")
+    queue.due = true
     return
   end
-  if job.priority > 0 then
+  if job.priority then
     local place = redis.call("INCR", base .. "pc")
     redis.call("ZADD", base .. "prioritized",
       string.format("%.0f", job.priority * 4294967296 + place % 4294967296), id)
   else
-    redis.call(job.lifo and "RPUSH" or "LPUSH", queue.list, id)
+    local ids = job.lifo and queue.tail or queue.head
+    ids[#ids + 1] = id
   end
-  if not queue.quiet then redis.call("ZADD", queue.marker, 0, "0") end
+  queue.runnable = true
   redis.call("XADD", queue.events, "MAXLEN", "~", queue.max_events, "*", "event", "waiting", "jobId", id)
 end

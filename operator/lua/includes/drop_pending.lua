@@ -6,17 +6,19 @@
 ]]
 -- @include place_of
 -- @include active_ids
--- @include drop_job
+-- @include bulk
+-- @include drop_jobs
 local function drop_pending(k, prefix, now, grace, budget)
-  local seen, left, more = {}, 0, false
-  for _, key in ipairs(redis.call("SMEMBERS", k.open)) do
+  local seen, parents, pending, more = {}, {}, {}, false
+  local open = redis.call("SMEMBERS", k.open)
+  for _, key in ipairs(open) do
     local queue, id = place_of(prefix, key)
     local base = prefix .. ":" .. queue .. ":"
+    if parents[queue] == nil then parents[queue] = redis.call("ZCARD", base .. "waiting-children") > 0 end
     if active_ids(seen, prefix, queue)[id] then
       local since = redis.call("HGET", k.parent, "unlocked:" .. key)
       if redis.call("EXISTS", key .. ":lock") == 1 then
         if since then redis.call("HDEL", k.parent, "unlocked:" .. key) end
-        left = left + 1
       elseif since and now - tonumber(since) >= grace then
         -- Nobody will ever finish it. What it did is unknown, so it has failed, after a start.
         redis.call("LREM", base .. "active", 1, id)
@@ -25,24 +27,43 @@ local function drop_pending(k, prefix, now, grace, budget)
         redis.call("SREM", k.open, key)
         redis.call("ZADD", k.failed, now, key)
         redis.call("XADD", base .. "events", "MAXLEN", "~", 10000, "*", "event", "removed", "jobId", id, "prev", "active")
-      else
-        if not since then redis.call("HSET", k.parent, "unlocked:" .. key, now) end
-        left = left + 1
+      elseif not since then
+        redis.call("HSET", k.parent, "unlocked:" .. key, now)
       end
-    elseif redis.call("ZSCORE", base .. "waiting-children", id) then
-      left = left + 1
-    elseif budget.jobs <= 0 or budget.entries <= 0 then
-      left, more = left + 1, true
-    else
-      local starts = tonumber(redis.call("HGET", key, "ats") or 0)
-      local was, cost = drop_job(prefix, queue, id)
-      if not was then redis.call("UNLINK", key) end
-      if starts > 0 then redis.call("HSET", k.parent, "started:" .. key, 1) end
-      redis.call("SREM", k.open, key)
-      redis.call("HSET", k.jobs, key, "cancelled")
-      redis.call("HINCRBY", k.group, "cancelledCount", 1)
-      budget.jobs, budget.entries = budget.jobs - 1, budget.entries - cost
+    elseif budget.drops <= 0 then
+      more = true
+      break
+    elseif not (parents[queue] and redis.call("ZSCORE", base .. "waiting-children", id)) then
+      pending[base] = pending[base] or {}
+      table.insert(pending[base], id)
+      budget.drops = budget.drops - 1
     end
   end
-  return left, more
+
+  local cancelled, statuses, unneeded = {}, {}, {}
+  for base, ids in pairs(pending) do
+    local starts = {}
+    for _, id in ipairs(ids) do starts[id] = tonumber(redis.call("HGET", base .. id, "ats") or 0) end
+    local was, known = drop_jobs(base, ids, #open, budget)
+    more = more or not known
+    for _, id in ipairs(ids) do
+      local key = base .. id
+      if was[id] or known then
+        if not was[id] then redis.call("UNLINK", key) end
+        cancelled[#cancelled + 1] = key
+        statuses[#statuses + 1] = key
+        statuses[#statuses + 1] = "cancelled"
+        if starts[id] > 0 then
+          redis.call("HSET", k.parent, "started:" .. key, 1)
+        else
+          unneeded[#unneeded + 1] = key
+        end
+      end
+    end
+  end
+  bulk("SREM", k.open, cancelled)
+  bulk("HSET", k.jobs, statuses)
+  bulk("HDEL", k.templates, unneeded)
+  redis.call("HINCRBY", k.group, "cancelledCount", #cancelled)
+  return redis.call("SCARD", k.open), more
 end

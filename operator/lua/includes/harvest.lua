@@ -1,17 +1,34 @@
 --[[
-  Read one ledger, and put right the two things that stock clients leave out of it.
+  Read one ledger, and put right the three things that stock clients get wrong in it.
 
-  `book` names the three keys of the ledger and counts and lists who must stand in it. One that was
-  removed, drained or obliterated stands nowhere: it never completed, so it counts as failed. One that
-  5.x retried in bulk and that then completed still stands among the failed: its queue knows better.
+  `book` names the three keys of the ledger and the hash that knows who belongs there, and counts and
+  lists who must stand in it. A job that was given our parent by somebody else does not belong: it is
+  struck out. One that was removed, drained or obliterated stands nowhere: it never completed, so it
+  counts as failed. One that 5.x retried in bulk and that then completed still stands among the failed:
+  its queue knows better.
 ]]
 -- @include place_of
+local function strike_strangers(names, key, entries, strike)
+  for _, entry in ipairs(entries) do
+    if redis.call("HEXISTS", names, entry) == 0 then redis.call(strike, key, entry) end
+  end
+end
+
 local function harvest(prefix, book, now)
-  local counts = {
-    open = redis.call("SCARD", book.open),
-    done = redis.call("HLEN", book.done),
-    failed = redis.call("ZCARD", book.failed),
-  }
+  local function count()
+    return {
+      open = redis.call("SCARD", book.open),
+      done = redis.call("HLEN", book.done),
+      failed = redis.call("ZCARD", book.failed),
+    }
+  end
+  local counts = count()
+  if counts.done == book.expected or counts.open + counts.done + counts.failed ~= book.expected then
+    strike_strangers(book.names, book.open, redis.call("SMEMBERS", book.open), "SREM")
+    strike_strangers(book.names, book.done, redis.call("HKEYS", book.done), "HDEL")
+    strike_strangers(book.names, book.failed, redis.call("ZRANGE", book.failed, 0, -1), "ZREM")
+    counts = count()
+  end
   if counts.failed > 0 then
     for _, key in ipairs(redis.call("ZRANGE", book.failed, 0, 199)) do
       local queue, id = place_of(prefix, key)

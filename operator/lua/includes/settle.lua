@@ -13,14 +13,15 @@
 -- @include bulk
 -- @include undo_results
 local function settle(k, prefix, gid, now, request, grace)
-  local group = redis.call("HMGET", k.group, "state", "totalJobs", "name", "cancelledCount", "undoCount")
+  local group = redis.call("HMGET", k.group, "state", "totalJobs", "name", "cancelledCount", "undoCount",
+    "completedCount", "failedCount")
   local state, total, name = group[1], tonumber(group[2]), group[3]
   local before = state
-  local budget = { jobs = 200, bytes = 1000000, entries = 200000 }
+  local budget = { drops = 200, undos = 200, bytes = 1000000, entries = 300000 }
   local facts = { total = total, requested = request ~= "", undos = 0, undos_to_make = 0 }
 
   local members = harvest(prefix, {
-    open = k.open, done = k.done, failed = k.failed, hash = k.parent,
+    open = k.open, done = k.done, failed = k.failed, hash = k.parent, names = k.jobs,
     expected = total - tonumber(group[4]),
     list = function()
       local keys, statuses = {}, redis.call("HGETALL", k.jobs)
@@ -46,7 +47,7 @@ local function settle(k, prefix, gid, now, request, grace)
   local undos = { open = 0, done = 0, failed = 0 }
   if facts.undos > 0 then
     undos = harvest(prefix, {
-      open = k.undo_open, done = k.undo_done, failed = k.undo_failed, hash = k.undo,
+      open = k.undo_open, done = k.undo_done, failed = k.undo_failed, hash = k.undo, names = k.undo,
       expected = facts.undos,
       list = function()
         local keys, made = {}, redis.call("HGETALL", k.undo)
@@ -93,8 +94,8 @@ local function settle(k, prefix, gid, now, request, grace)
         statuses[#statuses + 1] = status
       end
     end
-    mark(redis.call("HKEYS", k.done), "completed")
-    mark(redis.call("ZRANGE", k.failed, 0, -1), "failed")
+    if facts.completed ~= tonumber(group[6]) then mark(redis.call("HKEYS", k.done), "completed") end
+    if facts.failed ~= tonumber(group[7]) then mark(redis.call("ZRANGE", k.failed, 0, -1), "failed") end
     if state == "COMPENSATING" and not more then mark(redis.call("SMEMBERS", k.open), "active") end
     bulk("HSET", k.jobs, statuses)
     redis.call("HSET", k.group, "state", state, "completedCount", facts.completed, "failedCount", facts.failed,

@@ -6,7 +6,7 @@ local function snapshot(k, gid)
     "revision", "failedJobId", "reason", "finishedAt", "undoCount")
   local completed = redis.call("HLEN", k.done)
   local failed = redis.call("ZCARD", k.failed)
-  local removed = g[5] - g[6] - completed - failed - redis.call("SCARD", k.open)
+  local removed = math.max(0, g[5] - g[6] - completed - failed - redis.call("SCARD", k.open))
   return { gid, g[1], g[2], g[3], g[4], g[5], tostring(completed), tostring(failed + removed), g[6], g[7],
     g[8] or "", g[9] or "", g[10] or "", g[11] or "0", tostring(redis.call("HLEN", k.undo_done)),
     tostring(redis.call("ZCARD", k.undo_failed)) }
