@@ -97,16 +97,20 @@ class JobGroups:
 
         A Redis that goes away meanwhile is waited for.
         """
-        last, failures = "$", 0
+        last, failures = "", 0
         async with asyncio.timeout(timeout):
             while True:
                 try:
+                    # Where the stream ends is noted before the state is read, so nothing between
+                    # the two goes unheard.
+                    queue = await self.store.owning_queue(group_id)
+                    last = last or await self.store.newest_event(queue)
                     state = await self.store.read(group_id)
                     if state is None:
                         raise GroupNotFoundError(group_id)
                     if state.ended:
                         return state
-                    last = await self._pause(group_id, last)
+                    last = await self._pause(queue, group_id, last)
                     failures = 0
                 except RedisError as error:
                     if not is_transient(error):
@@ -114,9 +118,8 @@ class JobGroups:
                     failures += 1
                     await asyncio.sleep(backoff(failures))
 
-    async def _pause(self, group_id: str, last_id: str) -> str:
+    async def _pause(self, queue: str, group_id: str, last_id: str) -> str:
         """Wait until the stream speaks of this group, or for a while: it may have been trimmed."""
-        queue = await self.store.owning_queue(group_id)
         look_again = time.monotonic() + _BLOCK_MS / 1000
         while time.monotonic() < look_again:
             last_id, found = await self._read_events(queue, last_id)
@@ -124,8 +127,9 @@ class JobGroups:
                 break
         return last_id
 
-    async def events(self, queue: str, last_id: str = "$") -> AsyncIterator[GroupEvent]:
+    async def events(self, queue: str, last_id: str | None = None) -> AsyncIterator[GroupEvent]:
         """Yield the group events of a queue's groups, from now or from after a given event on."""
+        last_id = last_id or await self.store.newest_event(queue)
         while True:
             last_id, found = await self._read_events(queue, last_id)
             for event in found:

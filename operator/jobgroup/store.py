@@ -172,14 +172,16 @@ class Store:
         found = await self.redis.zrangebyscore(keys.parked(self.prefix), "-inf", until)
         return cast(list[str], found)
 
+    async def newest_event(self, queue: str) -> str:
+        """Return the id of the newest entry of a queue's events."""
+        newest = await self.redis.xrevrange(keys.events(self.prefix, queue), count=1)
+        return str(cast(list[Any], newest)[0][0]) if newest else "0-0"
+
     async def read_stream(
         self, queue: str, last_id: str, block: int
     ) -> tuple[str, list[tuple[str, dict[str, str]]]]:
-        """Wait for entries of a queue's events after an id, `$` being the newest one there is."""
+        """Wait for entries of a queue's events after an id; return the last one's id with them."""
         stream = keys.events(self.prefix, queue)
-        if last_id == "$":
-            newest = cast(list[Any], await self.redis.xrevrange(stream, count=1))
-            last_id = newest[0][0] if newest else "0-0"
         answer = await self.redis.xread({stream: last_id}, count=1000, block=block)
         entries = cast(list[Any], answer)[0][1] if answer else []
         return (entries[-1][0] if entries else last_id), entries

@@ -1,0 +1,71 @@
+"""The Python API where no worker is needed: waiting, events, many groups at once."""
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from jobgroup import GroupNotFoundError, GroupRemovedError, InvalidGroupStateError, JobGroups
+from testbed.sagas import Sagas
+
+JOBS = [{"name": "pay", "queueName": "payments"}]
+
+
+async def test_waiting_returns_at_once_for_an_ended_group(sagas: Sagas) -> None:
+    node = await sagas.groups.add_group("order", JOBS)
+    await sagas.groups.cancel_group(node.group_id)
+    assert (await sagas.groups.wait_for_group(node.group_id, 60)).state == "FAILED"
+
+
+async def test_waiting_ends_with_the_group(sagas: Sagas) -> None:
+    node = await sagas.groups.add_group("order", JOBS)
+    waiting = asyncio.create_task(sagas.groups.wait_for_group(node.group_id, 60))
+    await asyncio.sleep(0)
+    await sagas.groups.cancel_group(node.group_id)
+    assert (await waiting).reason == "cancelled"
+
+
+async def test_waiting_for_nobody_and_waiting_too_long(sagas: Sagas) -> None:
+    with pytest.raises(GroupNotFoundError, match="Group nobody not found"):
+        await sagas.groups.wait_for_group("nobody")
+    node = await sagas.groups.add_group("order", JOBS)
+    with pytest.raises(TimeoutError):
+        await sagas.groups.wait_for_group(node.group_id, 0.01)
+
+
+async def test_events_are_those_of_groups_alone(sagas: Sagas) -> None:
+    node = await sagas.groups.add_group("order", JOBS)
+    await sagas.groups.cancel_group(node.group_id)
+    stream = sagas.groups.events("payments", last_id="0-0")
+    event = await anext(stream)
+    assert (event.type, event.group_id, event.group_name) == (
+        "group:failed",
+        node.group_id,
+        "order",
+    )
+    assert event.fields["state"] == "FAILED"
+
+
+async def test_one_refusal_holds_up_no_other_group(sagas: Sagas) -> None:
+    group = {"name": "order", "jobs": JOBS, "group_id": "gone"}
+    await sagas.groups.add_groups([group])
+    await sagas.groups.cancel_group("gone")
+    await sagas.groups.remove_group("gone")
+    refused, made = await sagas.groups.add_groups([group, {"name": "order", "jobs": JOBS}])
+    assert isinstance(refused, GroupRemovedError)
+    assert not isinstance(made, Exception)
+
+
+async def test_a_running_group_is_not_removed(sagas: Sagas) -> None:
+    node = await sagas.groups.add_group("order", JOBS)
+    with pytest.raises(InvalidGroupStateError, match="Cannot remove group in state ACTIVE"):
+        await sagas.groups.remove_group(node.group_id)
+    with pytest.raises(GroupNotFoundError):
+        await sagas.groups.remove_group("nobody")
+
+
+async def test_nobody_has_no_jobs(redis: Redis, redis_url: str, prefix: str) -> None:
+    async with JobGroups.connect(redis_url, prefix) as groups:
+        with pytest.raises(GroupNotFoundError):
+            await groups.get_group_jobs("nobody")
+        assert await groups.get_group_state("nobody") is None
