@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: install
 install: $(VENV)/.installed ## Set up all that lint and test need (first time about 10 minutes)
@@ -47,6 +47,14 @@ format: install ## Rewrite the Python code in the house style
 test: lint ## Install, lint, then run every test that needs no container engine (ARGS= for pytest, and no coverage then)
 	@$(LEASH) $(BIN)/python -m pytest --ignore=tests/e2e $(or $(ARGS),--cov --cov-report=term)
 
+.PHONY: planted-bugs
+planted-bugs: install ## Check that bugs planted in the Lua, one at a time, are each found (slow)
+	@$(LEASH) $(BIN)/python -m pytest -m slow tests/sagas/test_planted_bugs.py $(ARGS)
+
+.PHONY: bench
+bench: install ## Measure against BullMQ side by side and print ratios (about 5 minutes)
+	@$(LEASH) $(BIN)/python -m bench
+
 .PHONY: e2e
 e2e: install ## Run tests/e2e on a kind cluster (KEEP=1 keeps it; ARGS= for pytest)
 	@$(LEASH) $(BIN)/python -m testbed.e2e $(ARGS)
@@ -60,6 +68,6 @@ lock: install ## Resolve the dependencies anew and write the lock files
 
 .PHONY: clean
 clean: ## Remove what the targets made in this folder
-	@rm -rf $(VENV) testbed/workers/node_modules build .coverage .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	@find operator testbed tests -name __pycache__ -prune -exec rm -rf {} +
+	@rm -rf $(VENV) testbed/workers/node_modules build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@find operator testbed tests bench -name __pycache__ -prune -exec rm -rf {} +
 	@echo "Clean. Built binaries stay in $${JOBGROUP_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/jobgroup-operator}; delete that folder to build anew."

@@ -106,7 +106,8 @@ def _check_nesting(value: Any, levels: int) -> None:
             f"data cannot be written as JSON: it is nested more than {MAX_DEPTH} levels deep"
         )
     for item in value:
-        _check_nesting(item, levels - 1)
+        if isinstance(item, (dict, list, tuple)):
+            _check_nesting(item, levels - 1)
 
 
 def _member(job: Job, tag: str, has_undo: bool) -> list[Any]:
@@ -133,15 +134,8 @@ def _member(job: Job, tag: str, has_undo: bool) -> list[Any]:
 
 @lru_cache(maxsize=1024)
 def _options(opts: JobOptions) -> str:
-    """Spell a member's options as stock clients read them, open at the end.
-
-    What it asks of retention waits until the group has ended: a swept job could not be undone.
-    """
-    chosen = opts.model_dump(exclude_none=True, exclude={"removeOnComplete", "removeOnFail"})
-    if "keepLogs" in chosen:
-        chosen["kl"] = chosen.pop("keepLogs")
-    chosen = {"attempts": 0, **chosen, "removeOnComplete": False, "removeOnFail": False}
-    return to_json(chosen)[:-1]
+    """Spell a member's options, open at the end."""
+    return to_json({"attempts": 0, **_stock_options(opts)})[:-1]
 
 
 def _undo(name: str, undo: Compensation, group_id: str) -> bytes:
@@ -155,5 +149,17 @@ def _undo(name: str, undo: Compensation, group_id: str) -> bytes:
 @lru_cache(maxsize=1024)
 def _undo_options(given: RetryOptions) -> str:
     """Spell an undo's options, with our own defaults."""
-    chosen = undo_options(given).model_dump(exclude_none=True)
-    return to_json({**chosen, "removeOnComplete": False, "removeOnFail": False})
+    return to_json(_stock_options(undo_options(given)))
+
+
+def _stock_options(opts: RetryOptions) -> dict[str, Any]:
+    """Name options as BullMQ stores them.
+
+    What they ask of retention waits until the group has ended: a swept job could not be undone.
+    """
+    chosen = opts.model_dump(exclude_none=True)
+    if isinstance(opts.backoff, int):
+        chosen["backoff"] = {"type": "fixed", "delay": opts.backoff}
+    if "keepLogs" in chosen:
+        chosen["kl"] = chosen.pop("keepLogs")
+    return {**chosen, "removeOnComplete": False, "removeOnFail": False}

@@ -168,11 +168,8 @@ def parse_group(
     if not isinstance(compensation, Mapping | None):
         raise InvalidSpecError("compensation: Input should be a mapping")
     _check_membership(jobs)
-    names = [job.get("name") for job in jobs if isinstance(job, Mapping)]
-    known = {name for name in names if isinstance(name, str)}
-    for key in compensation or ():
-        if key not in known:
-            raise UnknownCompensationError(key)
+    if compensation:
+        _check_names(jobs, compensation)
     try:
         group = Group.model_validate(
             {"name": name, "jobs": tuple(jobs), "compensation": dict(compensation or {})}
@@ -183,6 +180,15 @@ def parse_group(
         if job_spec.queueName == "_jobgroups":
             raise InvalidSpecError(f'jobs[{n}].queueName: "_jobgroups" is reserved')
     return group
+
+
+def _check_names(jobs: Sequence[Mapping[str, Any]], compensation: Mapping[str, Any]) -> None:
+    """Refuse an undo of a job that is not there."""
+    names = [job.get("name") for job in jobs if isinstance(job, Mapping)]
+    known = {name for name in names if isinstance(name, str)}
+    for key in compensation:
+        if key not in known:
+            raise UnknownCompensationError(key)
 
 
 def _check_membership(jobs: Sequence[Mapping[str, Any]]) -> None:

@@ -18,7 +18,7 @@ from testbed.waiting import eventually
 PREFIX = "bull"
 DOOMED = Path(__file__).with_name("doomed_driver.py")
 # What a crash of Redis interrupts is taken up again when its lock has expired.
-SHORT_LOCK = {"lockDuration": 2000, "stalledInterval": 500}
+SHORT_LOCK: dict[str, Any] = {"lockDuration": 2000, "stalledInterval": 500}
 MANY = 260  # more members than one call may undo
 
 

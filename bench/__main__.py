@@ -1,0 +1,49 @@
+"""Measure everything, print the table and write it: `python -m bench [results.json]`.
+
+A bar missed is for the reader to judge, for the machine may have been busy; it is no error.
+"""
+
+import asyncio
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from bench.creation import creation
+from bench.failing import failing
+from bench.growth import growth
+from bench.harness import Bench, Row
+from bench.settling import settling
+
+RESULTS = Path(__file__).with_name("results.json")
+VERDICTS = {True: "holds", False: "MISSED", None: ""}
+
+
+def line(row: Row) -> str:
+    """Lay one row out."""
+    number = f"{row.value:,.4g}" if row.value < 1000 else f"{row.value:,.0f}"
+    return f"{row.what:<70} {number:>9} {row.unit:<6} {row.bar:<7} {VERDICTS[row.holds]}".rstrip()
+
+
+async def measure_all() -> list[Row]:
+    """Run every measurement, and print as it goes."""
+    rows: list[Row] = []
+    async with Bench.start() as bench:
+        for measure in (creation, settling, failing, growth):
+            for row in await measure(bench):
+                print(line(row), flush=True)
+                rows.append(row)
+    return rows
+
+
+def main(results: Path) -> None:
+    """Measure, then write."""
+    rows = asyncio.run(measure_all())
+    content = [{**asdict(row), "holds": row.holds} for row in rows]
+    results.write_text(json.dumps(content, indent=2) + "\n")
+    missed = sum(row.holds is False for row in rows)
+    print(f"{len(rows)} rows, {missed} bars missed; written to {results}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS)

@@ -1,0 +1,78 @@
+// Stock BullMQ 6 under the benchmark's command: one JSON object a line, in and out.
+import { createRequire } from "node:module";
+import { createInterface } from "node:readline";
+
+const require = createRequire(new URL("../testbed/workers/", import.meta.url));
+const { FlowProducer, Queue, UnrecoverableError, Worker } = require("bullmq6");
+const connection = { url: process.argv[2], maxRetriesPerRequest: null };
+const seconds = async (run) => {
+  const start = process.hrtime.bigint();
+  await run();
+  return Number(process.hrtime.bigint() - start) / 1e9;
+};
+
+// So many batches, a few of them at a time.
+async function inBatches(total, size, lanes, send) {
+  let left = total;
+  const lane = async () => {
+    while (left > 0) {
+      const count = Math.min(size, left);
+      left -= count;
+      await send(count);
+    }
+  };
+  await Promise.all(Array.from({ length: lanes }, lane));
+}
+
+const orders = {
+  // One parent and its children: as many jobs as there are queues.
+  async flows({ count, queues, data, size, lanes }) {
+    const producer = new FlowProducer({ connection });
+    await producer.waitUntilReady();
+    const node = (queueName) => ({ name: "works", queueName, data });
+    const flow = () => ({ ...node(queues[0]), children: queues.slice(1).map(node) });
+    const took = await seconds(() =>
+      inBatches(count, size, lanes, (n) => producer.addBulk(Array.from({ length: n }, flow))),
+    );
+    await producer.close();
+    return took;
+  },
+  async jobs({ count, queues, data }) {
+    const took = await seconds(async () => {
+      for (const name of queues) {
+        const queue = new Queue(name, { connection });
+        const job = () => ({ name: "works", data });
+        await inBatches(count, 500, 1, (n) => queue.addBulk(Array.from({ length: n }, job)));
+        await queue.close();
+      }
+    });
+    return took;
+  },
+  // Until so many jobs ended; a job named "fails" does.
+  async work({ count, queues, concurrency }) {
+    let left = count;
+    let ended;
+    const all = new Promise((resolve) => (ended = resolve));
+    const note = () => --left === 0 && ended();
+    const workers = queues.map((name) => {
+      const worker = new Worker(
+        name,
+        async (job) => {
+          if (job.name === "fails") throw new UnrecoverableError("told to");
+        },
+        { connection, concurrency },
+      );
+      return worker.on("completed", note).on("failed", note);
+    });
+    const took = await seconds(() => all);
+    await Promise.all(workers.map((worker) => worker.close()));
+    return took;
+  },
+};
+
+const lines = createInterface({ input: process.stdin });
+lines.on("line", async (line) => {
+  const { order, ...fields } = JSON.parse(line);
+  process.stdout.write(`${JSON.stringify(await orders[order](fields))}\n`);
+});
+lines.on("close", () => process.exit(0));

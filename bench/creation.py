@@ -1,0 +1,103 @@
+"""Groups created a second, beside BullMQ's flows and beside a bare socket."""
+
+import math
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from threading import Thread
+from typing import Any
+from uuid import uuid4
+
+from bench.harness import DATA, QUEUES, Bench, Row, create, group, over
+from jobgroup import keys
+from jobgroup.plan import pack_plans, plan_group
+from jobgroup.scripts import load
+from jobgroup.spec import parse_group
+from jobgroup.store import BATCH_JOBS, now_ms
+
+BATCH = BATCH_JOBS // len(QUEUES)
+# Batch sizes, and how many are on their way at a time.
+WAYS = ((33, 1), (33, 4), (100, 1), (100, 2), (100, 4))
+
+
+async def creation(bench: Bench) -> list[Row]:
+    """Compare our fastest way with the flows' fastest way and with no client at all."""
+    count = bench.sizes.groups
+
+    async def flows(size: int, lanes: int) -> float:
+        fields = {"count": count, "queues": QUEUES, "data": DATA, "size": size, "lanes": lanes}
+        return await bench.bullmq("flows", **fields)
+
+    async def ours(size: int, lanes: int, **of: Any) -> float:
+        start = time.perf_counter()
+        await create(bench.groups, count, size, lanes, **of)
+        return time.perf_counter() - start
+
+    async def bare() -> float:
+        return send_bare(bench.server.port, encoded(count), count)
+
+    flows_best, ours_best = [await best_way(bench, way) for way in (flows, ours)]
+    took = await bench.in_turn(
+        {
+            "flows": partial(flows, *flows_best),
+            "ours": partial(ours, *ours_best),
+            "one batch at a time": partial(ours, 100, 1),
+            "with undos": partial(ours, *ours_best, undo=True),
+            "bare": bare,
+        }
+    )
+    return [
+        Row(
+            "groups created per second, over BullMQ flows",
+            over(took["flows"], took["ours"]),
+            at_least=2,
+        ),
+        Row("  one batch at a time", over(took["flows"], took["one batch at a time"])),
+        Row("  each job with an undo", over(took["flows"], took["with undos"])),
+        Row(
+            "groups created per second, over a bare socket",
+            over(took["bare"], took["ours"]),
+            at_least=0.6,
+        ),
+        Row("  one batch at a time", over(took["bare"], took["one batch at a time"])),
+    ]
+
+
+async def best_way(
+    bench: Bench, contender: Callable[[int, int], Awaitable[float]]
+) -> tuple[int, int]:
+    """Return the batch size and the lanes with which a contender is fastest."""
+    runs = {str(way): partial(contender, *way) for way in WAYS}
+    took = await bench.in_turn(runs, rounds=min(3, bench.sizes.rounds))
+    return min(WAYS, key=lambda way: min(took[str(way)]))
+
+
+def encoded(count: int) -> bytes:
+    """Spell the calls that create so many groups as they go over the wire."""
+    script = load("create_groups")
+    definition = parse_group(**group())
+    plans = [plan_group(definition, str(uuid4())) for _ in range(count)]
+    wire = b""
+    for first in range(0, count, BATCH):
+        packed = pack_plans(plans[first : first + BATCH])
+        parked = keys.parked("bull")
+        call = script.command(parked=parked, now=now_ms(), prefix="bull", plans=packed)
+        texts = [part if isinstance(part, bytes) else str(part).encode() for part in call]
+        wire += b"*%d\r\n" % len(texts)
+        wire += b"".join(b"$%d\r\n%b\r\n" % (len(text), text) for text in texts)
+    return wire
+
+
+def send_bare(port: int, wire: bytes, groups: int) -> float:
+    """Send it all down one socket and return the seconds until the last line of the last answer."""
+    lines = groups + math.ceil(groups / BATCH)
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        start = time.perf_counter()
+        sender = Thread(target=connection.sendall, args=(wire,))
+        sender.start()
+        while lines > 0:
+            lines -= connection.recv(65536).count(b"\n")
+        took = time.perf_counter() - start
+        sender.join()
+    return took

@@ -1,0 +1,90 @@
+"""Groups that fail: the longest call, the number of calls, when undos can run.
+
+All times are Redis' own, from its slow log. A call does the same work in every round, so the
+fastest round tells what it takes, and the others how busy the machine was.
+"""
+
+import time
+from dataclasses import dataclass
+
+from bench.harness import Bench, Row, group
+
+QUEUE = "alpha"
+WAITING = f"bull:{QUEUE}:wait"
+UNDOS = f"bull:{QUEUE}:compensation:wait"
+ENTRIES = 1000  # a push
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How long each call took until nothing was left to do, and which one made the first undo."""
+
+    created: float
+    calls: list[float]
+    first_undo: int
+
+
+async def failing(bench: Bench) -> list[Row]:
+    """Fail one member of a group whose others have completed, or still wait."""
+    rows = []
+    for backlog in (0, bench.sizes.backlog):
+        for size in bench.sizes.failing:
+            for pending in (False, True):
+                what = f"{size:,} jobs, all but one {'waiting' if pending else 'done'}"
+                what += f", beside {backlog:,} others: " if backlog else ": "
+                courses = [
+                    await course(bench, size, pending, backlog)
+                    for _ in range(min(5, bench.sizes.rounds))
+                ]
+                calls = [min(took) for took in zip(*(one.calls for one in courses), strict=True)]
+                if not pending and not backlog:
+                    created = min(one.created for one in courses)
+                    rows.append(Row(f"{size:,} jobs: created in", created, "ms", at_most=50))
+                rows.append(Row(what + "longest call", max(calls), "ms", at_most=50))
+                rows.append(Row(what + "calls", len(calls), ""))
+                if not pending:
+                    first = sum(calls[: courses[0].first_undo + 1])
+                    rows.append(Row(what + "first undo after", first, "ms", at_most=50))
+                    rows.append(Row(what + "last undo after", sum(calls), "ms"))
+    return rows
+
+
+async def course(bench: Bench, size: int, pending: bool, backlog: int) -> Course:
+    """Fail such a group and settle it, as a driver does, until nothing is left to do."""
+    await bench.redis.flushall()
+    definition = group(size, [QUEUE], undo=True)
+    definition["jobs"][-1] |= {"name": "fails", "queueName": "beta"}
+    # Half of the foreign jobs are older than ours, half are newer: ours are in the middle.
+    if pending:
+        await foreign_jobs(bench, WAITING, backlog // 2)
+    await bench.watch_scripts()
+    (node,) = await bench.groups.add_groups([definition])
+    created = max(await bench.script_ms())
+    await bench.watch_scripts(False)
+    assert not isinstance(node, Exception)
+    if not pending:
+        await bench.bullmq("work", count=size - 1, queues=[QUEUE], concurrency=50)
+    await bench.bullmq("work", count=1, queues=["beta"], concurrency=1)
+    await foreign_jobs(bench, WAITING, backlog // 2)
+    await foreign_jobs(bench, UNDOS, backlog)
+
+    calls: list[float] = []
+    first_undo, more = -1, True
+    await bench.watch_scripts()
+    while more:
+        (settled,) = await bench.groups.store.settle([(node.group_id, node.group_id)])
+        assert settled is not None
+        assert not isinstance(settled, Exception)
+        more = settled.more
+        calls.append(max(await bench.script_ms()))
+        if first_undo < 0 and await bench.redis.llen(UNDOS) > backlog:
+            first_undo = len(calls) - 1
+    return Course(created, calls, first_undo)
+
+
+async def foreign_jobs(bench: Bench, waiting: str, count: int) -> None:
+    """Let so many jobs of others wait in a queue; nobody will run them, so ids are enough."""
+    for first in range(0, count, ENTRIES):
+        last = min(count, first + ENTRIES)
+        ids = [f"{time.time_ns()}-{n}-{'x' * 16}" for n in range(first, last)]
+        await bench.redis.lpush(waiting, *ids)

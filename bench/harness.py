@@ -1,0 +1,173 @@
+"""A Redis, a BullMQ and a Python client of one's own; rounds, rows and the table."""
+
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from redis.asyncio import Redis
+
+from jobgroup import JobGroups
+from testbed.processes import leashed
+from testbed.redis_server import RedisServer
+from testbed.toolchain import node
+
+BULLMQ = Path(__file__).with_name("bullmq.mjs")
+QUEUES = ("alpha", "beta", "gamma")
+# About 200 bytes of JSON.
+DATA = {"orderId": "order-0123456789", "customer": "0123456789", "note": "x" * 130}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table: a number, and the bar it has to clear, if it has one."""
+
+    what: str
+    value: float
+    unit: str = "x"
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def bar(self) -> str:
+        """Say what is asked for."""
+        if self.at_least is not None:
+            return f">= {self.at_least:g}"
+        return "" if self.at_most is None else f"<= {self.at_most:g}"
+
+    @property
+    def holds(self) -> bool | None:
+        """Say whether the bar is cleared; None if there is no bar."""
+        if self.at_least is not None:
+            return self.value >= self.at_least
+        return None if self.at_most is None else self.value <= self.at_most
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much of everything to measure."""
+
+    rounds: int = 7
+    groups: int = 2000
+    failing: tuple[int, ...] = (10, 100, 1000, 2000)
+    backlog: int = 100_000
+    members: tuple[int, ...] = (1, 10, 100, 500, 2000)
+    existing: tuple[int, ...] = (100, 1000, 10_000, 100_000)
+    queues: tuple[int, ...] = (1, 10, 100, 200)
+
+
+QUICK = Sizes(
+    rounds=1,
+    groups=100,
+    failing=(10,),
+    backlog=1000,
+    members=(1, 100),
+    existing=(100, 200),
+    queues=(1, 100),
+)
+
+
+class BullMQ:
+    """Stock BullMQ 6 in a process of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def __call__(self, order: str, **fields: Any) -> float:
+        """Give an order and return the seconds it took."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None, "started with a pipe"
+        assert stdout is not None, "started with a pipe"
+        stdin.write(json.dumps({"order": order, **fields}).encode() + b"\n")
+        return float(await stdout.readline())
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What every measurement works with."""
+
+    server: RedisServer
+    redis: Redis
+    groups: JobGroups
+    bullmq: BullMQ
+    sizes: Sizes
+
+    @classmethod
+    @asynccontextmanager
+    async def start(cls) -> "AsyncIterator[Bench]":
+        """Start all of it; BENCH_QUICK=1 measures little, to see that it works."""
+        sizes = QUICK if os.environ.get("BENCH_QUICK") else Sizes()
+        with tempfile.TemporaryDirectory() as folder, RedisServer(Path(folder)) as server:
+            process = await asyncio.create_subprocess_exec(
+                *leashed([str(node()), str(BULLMQ), server.url]),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+            try:
+                async with JobGroups.connect(server.url) as groups:
+                    redis = groups.store.redis
+                    yield cls(server, redis, groups, BullMQ(process), sizes)
+            finally:
+                process.kill()
+                await process.wait()
+
+    async def in_turn(
+        self, contenders: Mapping[str, Callable[[], Awaitable[float]]], rounds: int = 0
+    ) -> dict[str, list[float]]:
+        """Run each contender on an emptied Redis, one after the other, round after round."""
+        took: dict[str, list[float]] = {name: [] for name in contenders}
+        for _ in range(rounds or self.sizes.rounds):
+            for name, run in contenders.items():
+                await self.redis.flushall()
+                await self.watch_scripts(False)
+                took[name].append(await run())
+        return took
+
+    async def watch_scripts(self, on: bool = True) -> None:
+        """Let Redis note from now on how long each call takes, or let it not."""
+        await self.redis.config_set("slowlog-max-len", 10_000)
+        await self.redis.config_set("slowlog-log-slower-than", 0 if on else -1)
+        await self.redis.slowlog_reset()
+
+    async def script_ms(self) -> list[float]:
+        """Return how long each script call took inside Redis since it was last asked."""
+        calls = await self.redis.slowlog_get(10_000)
+        await self.redis.slowlog_reset()
+        return [call["duration"] / 1000 for call in calls if call["command"].startswith(b"EVALSHA")]
+
+
+def over(ones: Sequence[float], others: Sequence[float]) -> float:
+    """Return the median ratio of what was measured in the same round."""
+    return median(one / other for one, other in zip(ones, others, strict=True))
+
+
+def group(jobs: int = 3, queues: Sequence[str] = QUEUES, undo: bool = False) -> dict[str, Any]:
+    """Define a group whose jobs take turns among the queues."""
+    members = [
+        {
+            "name": "works",
+            "queueName": queues[n % len(queues)],
+            "data": {**DATA, "orderId": f"order-{n:010}"},
+        }
+        for n in range(jobs)
+    ]
+    made: dict[str, Any] = {"name": "bench", "jobs": members}
+    return {**made, "compensation": {"works": {"name": "undoes", "data": DATA}}} if undo else made
+
+
+async def create(groups: JobGroups, count: int, size: int = 50, lanes: int = 1, **of: Any) -> None:
+    """Create so many groups in batches, a few of them at a time."""
+    definition = group(**of)
+    batches = iter([min(size, count - first) for first in range(0, count, size)])
+
+    async def lane() -> None:
+        for batch in batches:
+            await groups.add_groups([definition] * batch)
+
+    await asyncio.gather(*(lane() for _ in range(lanes)))

@@ -1,0 +1,81 @@
+"""Sagas settled a second beside a worker, and what the ledger costs that worker."""
+
+import asyncio
+import time
+from statistics import median
+
+from bench.harness import DATA, QUEUES, Bench, Row, create, over
+from jobgroup import Driver, JobGroups, keys
+
+LOOK_SECONDS = 0.02
+
+
+async def settling(bench: Bench) -> list[Row]:
+    """Let one Node process run the same jobs bare, in groups, in driven groups and in flows."""
+    count = bench.sizes.groups
+    what = {"count": count, "queues": QUEUES, "data": DATA}
+    seen: dict[str, list[float]] = {
+        "speed": [],
+        "lag": [],
+        "backlog": [],
+        "wakeups": [],
+        "calls": [],
+    }
+
+    async def work() -> float:
+        return await bench.bullmq("work", count=3 * count, queues=QUEUES, concurrency=50)
+
+    async def bare() -> float:
+        await bench.bullmq("jobs", **what)
+        return await work()
+
+    async def flows() -> float:
+        await bench.bullmq("flows", **what, size=100, lanes=1)
+        return await work()
+
+    async def ledger() -> float:
+        await create(bench.groups, count)
+        took = await work()
+        start = time.perf_counter()
+        await Driver(bench.groups.store).drain()
+        seen["speed"].append(took / (time.perf_counter() - start))
+        return took
+
+    async def driven() -> float:
+        async with JobGroups.connect(bench.server.url) as groups:
+            driver = Driver(groups.store)
+            driving = asyncio.create_task(driver.run())
+            while not driver.counters.resyncs:
+                await asyncio.sleep(0)
+            await create(bench.groups, count)
+            working = asyncio.create_task(work())
+            backlog = 0
+            while not working.done():
+                backlog = max(backlog, await bench.redis.llen(keys.wakeups("bull")))
+                await asyncio.sleep(LOOK_SECONDS)
+            done = time.perf_counter()
+            while await bench.redis.zcard(keys.books("bull") + ":ended") < count:
+                await asyncio.sleep(0)
+            seen["lag"].append((time.perf_counter() - done) / working.result())
+            driving.cancel()
+            await asyncio.wait([driving])
+        seen["backlog"].append(backlog / count)
+        seen["wakeups"].append(driver.counters.wakeups / count)
+        seen["calls"].append(driver.counters.calls / count)
+        return working.result()
+
+    took = await bench.in_turn({"bare": bare, "ledger": ledger, "driven": driven, "flows": flows})
+    return [
+        Row(
+            "jobs a worker runs per second, in groups over bare", over(took["bare"], took["ledger"])
+        ),
+        Row("  in groups with a driver beside it", over(took["bare"], took["driven"])),
+        Row("  in BullMQ flows", over(took["bare"], took["flows"])),
+        Row(
+            "groups a driver settles per second, over the worker", median(seen["speed"]), at_least=1
+        ),
+        Row("driver done after the worker, over its time", median(seen["lag"]), at_most=0.05),
+        Row("longest wake-up list, over all groups", median(seen["backlog"])),
+        Row("wake-ups a successful group", median(seen["wakeups"]), "", at_most=1),
+        Row("script calls a successful group", median(seen["calls"]), "", at_most=2),
+    ]

@@ -1,0 +1,130 @@
+"""A checked definition becomes the texts that stock clients read, and nothing else."""
+
+import json
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+
+from jobgroup.errors import InvalidSpecError
+from jobgroup.plan import MAX_DEPTH, MAX_PAYLOAD, Plan, plan_group
+from jobgroup.spec import parse_group
+from tests.json_values import json_values, same
+
+
+def plan(data: Any = None, opts: Any = None, undo: Any = None, group_id: str = "g") -> Plan:
+    job = {"name": "charge", "queueName": "payments", "data": data, "opts": opts or {}}
+    return plan_group(parse_group("order", [job], {"charge": undo} if undo else None), group_id)
+
+
+def member(plan: Plan) -> dict[str, Any]:
+    """Return the one member of a plan as a worker will read it."""
+    _, _, _, _, members, _ = msgpack.unpackb(plan.packed)
+    ((queue, name, data, opts, *_),) = members
+    return {"queue": queue, "name": name, "data": json.loads(data), "opts": json.loads(opts)}
+
+
+def refusal(data: Any) -> str:
+    with pytest.raises(InvalidSpecError) as caught:
+        plan(data)
+    return str(caught.value)
+
+
+def nested(levels: int) -> Any:
+    value: Any = "deep"
+    for n in range(levels):
+        value = [value] if n % 2 else {"in": value}
+    return value
+
+
+def test_ids_are_the_groups_and_the_place_in_the_definition() -> None:
+    jobs = [{"name": "a", "queueName": "q"}, {"name": "a", "queueName": "p"}]
+    made = plan_group(parse_group("order", jobs), "o-1")
+    assert (made.group_id, made.group_name, made.job_ids) == ("o-1", "order", ("o-1-0", "o-1-1"))
+
+
+def test_options_are_spelt_as_stock_clients_read_them() -> None:
+    opts = {"attempts": 2, "backoff": 5, "keepLogs": 3, "removeOnComplete": True, "removeOnFail": 7}
+    assert member(plan(opts=opts))["opts"] == {
+        "attempts": 2,
+        "backoff": {"type": "fixed", "delay": 5},
+        "kl": 3,
+        # A swept job could not be undone, so what was asked for waits until the group has ended.
+        "removeOnComplete": False,
+        "removeOnFail": False,
+        "group": {"id": "g", "name": "order"},
+    }
+
+
+def test_the_same_definition_is_the_same_plan_and_any_change_is_another() -> None:
+    undo = {"name": "refund"}
+    assert plan({"a": 1}, undo=undo) == plan({"a": 1}, undo=undo)
+    plans = [
+        plan({"a": 1}, undo=undo),
+        plan({"a": 2}, undo=undo),
+        plan({"a": 1}),
+        plan({"a": 1}, {"attempts": 2}, undo),
+        plan({"a": 1}, undo={**undo, "when": "Started"}),
+        plan({"a": 1}, undo={**undo, "opts": {"attempts": 4}}),
+        plan({"a": 1}, undo={**undo, "data": 0}),
+        plan({"a": 1}, undo=undo, group_id="h"),
+    ]
+    assert len({made.digest for made in plans}) == len(plans)
+
+
+@settings(deadline=None)
+@given(json_values)
+def test_data_comes_back_from_json_as_it_was(data: Any) -> None:
+    back = member(plan(data))["data"]
+    assert same(back, data)
+
+
+@pytest.mark.parametrize("data", ["\ud800", {"\udfff": ["\ud800 and 😀"]}, [10**4000], -0.0, 1e308])
+def test_what_is_odd_but_json_comes_back_too(data: Any) -> None:
+    assert same(member(plan(data))["data"], data)
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (float("nan"), "Out of range float values are not JSON compliant"),
+        ({"a": [float("inf")]}, "Out of range float values are not JSON compliant"),
+        (json.loads("1e400"), "Out of range float values are not JSON compliant"),
+        ({1: "a"}, "the key 1 is not a text"),
+        ([{"a": {None: "a"}}], "the key None is not a text"),
+        ({True: "a"}, "the key True is not a text"),
+        ({1, 2}, "Object of type set is not JSON serializable"),
+        (b"bytes", "Object of type bytes is not JSON serializable"),
+        ([10**5000], "Exceeds the limit (4300 digits) for integer string conversion"),
+        (nested(MAX_DEPTH + 1), "it is nested more than 200 levels deep"),
+        (nested(100_000), "it is nested more than 200 levels deep"),
+    ],
+)
+def test_what_is_not_json_is_refused(data: Any, sentence: str) -> None:
+    assert refusal(data).startswith(f"data cannot be written as JSON: {sentence}")
+
+
+def test_a_value_that_holds_itself_is_refused() -> None:
+    data: list[Any] = []
+    data.append(data)
+    assert refusal(data) == "data cannot be written as JSON: it is nested more than 200 levels deep"
+
+
+def test_the_data_of_an_undo_obeys_the_same_rules() -> None:
+    with pytest.raises(InvalidSpecError, match="the key 1 is not a text"):
+        plan(undo={"name": "refund", "data": {1: 2}})
+
+
+def test_as_deep_as_allowed_is_allowed() -> None:
+    assert member(plan(nested(MAX_DEPTH)))["data"] == nested(MAX_DEPTH)
+
+
+def test_a_payload_above_the_limit_is_refused_in_the_contracts_words() -> None:
+    assert refusal("x" * int(12.3 * 1024 * 1024)) == (
+        "Job payload size 12.3 MB exceeds limit of 10.0 MB"
+    )
+    # What counts are bytes, those of the options too.
+    overhead = len(json.dumps(member(plan(""))["opts"], separators=(",", ":"))) + 2
+    plan("é" * ((MAX_PAYLOAD - overhead) // 2))
+    assert "exceeds limit" in refusal("é" * ((MAX_PAYLOAD - overhead) // 2 + 1))

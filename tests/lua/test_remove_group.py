@@ -1,0 +1,86 @@
+"""remove_group.lua on a real Redis, with jobs in the hands of stock code."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from jobgroup import GroupNotFoundError, GroupRemovedError, InvalidGroupStateError, JobGroups, Store
+from jobgroup.store import TOMBSTONE
+from testbed.fixtures import QueueNamer
+from tests.sagas.stock_queue import StockConnection, StockQueue
+
+JOBS = [{"name": "charge", "queueName": "a"}]
+
+
+@pytest.fixture
+async def groups(redis: Redis, prefix: str) -> AsyncIterator[JobGroups]:
+    """Give a test its groups; their tombstones go away after it."""
+    yield JobGroups(Store(redis, prefix))
+    books = f"{prefix}:_jobgroups"
+    await redis.delete(f"{books}:tomb:g", f"{books}:events", f"{books}:marker")
+
+
+@pytest.fixture
+def stock(redis: Redis, prefix: str, queue: QueueNamer) -> StockQueue:
+    return StockQueue(StockConnection(redis), prefix, queue("a"))
+
+
+async def complete_one(groups: JobGroups, stock: StockQueue) -> None:
+    """Bring a group of one job to its end."""
+    await groups.add_group("order", JOBS, group_id="g")
+    holder = await stock.take("token")
+    assert holder
+    await holder.complete()
+    await groups.store.settle([("g", "g")])
+
+
+async def test_a_removed_group_leaves_a_tombstone_and_nothing_else(
+    redis: Redis, prefix: str, groups: JobGroups, stock: StockQueue
+) -> None:
+    await complete_one(groups, stock)
+    await groups.remove_group("g")
+    left = [key async for key in redis.scan_iter(f"{prefix}:*")]
+    stock_keys = {f"{prefix}:a:{key}" for key in ("meta", "events", "marker")}
+    own = {f"{prefix}:_jobgroups:{key}" for key in ("events", "marker", "tomb:g")}
+    assert set(left) <= stock_keys | own
+    assert 0 < await redis.pttl(f"{prefix}:_jobgroups:tomb:g") <= TOMBSTONE
+    with pytest.raises(GroupRemovedError):
+        await groups.add_group("order", JOBS, group_id="g")
+    with pytest.raises(GroupNotFoundError):
+        await groups.remove_group("g")
+
+
+async def test_a_running_group_is_not_removed(groups: JobGroups, stock: StockQueue) -> None:
+    await groups.add_group("order", JOBS, group_id="g")
+    with pytest.raises(InvalidGroupStateError, match=r"^Cannot remove group in state ACTIVE$"):
+        await groups.remove_group("g")
+    await groups.cancel_group("g")
+    await groups.remove_group("g")
+
+
+async def test_a_job_whose_worker_died_is_not_left_as_a_ghost(
+    redis: Redis, prefix: str, groups: JobGroups, stock: StockQueue
+) -> None:
+    await complete_one(groups, stock)
+    await stock.retry("g-0", "completed")
+    await stock.take("another token")
+    await stock.lose_worker("g-0")
+    await groups.remove_group("g")
+    for _ in range(2):
+        await stock.check_stalls()
+    assert await redis.lrange(f"{prefix}:a:active", 0, -1) == []
+    assert await redis.lrange(f"{prefix}:a:wait", 0, -1) == []
+
+
+async def test_a_job_at_work_again_keeps_its_hash_until_it_ends(
+    redis: Redis, prefix: str, groups: JobGroups, stock: StockQueue
+) -> None:
+    await complete_one(groups, stock)
+    await stock.retry("g-0", "completed")
+    holder = await stock.take("another token")
+    assert holder
+    await groups.remove_group("g")
+    await holder.complete()
+    assert await redis.hget(f"{prefix}:a:g-0", "name") == "charge"
+    assert await redis.exists(f"{prefix}:_jobgroups:g", f"{prefix}:_jobgroups:g:processed") == 0

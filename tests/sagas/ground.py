@@ -1,0 +1,65 @@
+"""What many worlds share, one after the other: a Redis, stock queues, and the scripts by budget."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from redis.asyncio import Redis
+
+from jobgroup.scripts import FOLDER, Script, load
+from jobgroup.store import Store
+from tests.sagas import instant
+from tests.sagas.look import Looker
+from tests.sagas.stock_queue import StockConnection, StockQueue
+
+# Groups are small, and a call's budget of 200 jobs would never be used up: the scripts run from
+# copies in which it is one of these.
+BUDGETS = (1, 2, 200)
+QUEUES = ("a", "b", "a:compensation", "b:compensation")
+
+
+@dataclass(frozen=True)
+class Kit:
+    """The scripts, with one budget."""
+
+    store: Store
+    looker: Looker
+    remove: Script
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where worlds stand."""
+
+    redis: Redis
+    prefix: str
+    queues: dict[str, StockQueue]
+    kits: dict[int, Kit]
+
+
+@contextmanager
+def ground(redis_url: str, prefix: str, workshop: Path, lua: Path = FOLDER) -> Iterator[Ground]:
+    """Lay the ground for worlds that run the scripts of a folder."""
+    redis = instant.connect(redis_url)
+    connection = StockConnection(redis)
+    queues = {name: StockQueue(connection, prefix, name) for name in QUEUES}
+    kits = {}
+    for budget in BUDGETS:
+        folder = with_budget(lua, workshop / str(budget), budget)
+        looker = Looker(redis, prefix, folder)
+        kits[budget] = Kit(Store(redis, prefix, folder), looker, load("remove_group", folder))
+    yield Ground(redis, prefix, queues, kits)
+    instant.run(redis.aclose())
+
+
+def with_budget(lua: Path, folder: Path, budget: int) -> Path:
+    """Copy the scripts and let a call touch only so many jobs."""
+    shutil.copytree(lua, folder)
+    for script in ("includes/settle.lua", "remove_group.lua"):
+        text, found = re.subn(r"= 200\b", f"= {budget}", (folder / script).read_text())
+        assert found, f"{script} has no budget of 200 jobs any more"
+        (folder / script).write_text(text)
+    return folder

@@ -1,0 +1,373 @@
+"""Random histories: stock clients, people, callers and drivers on the same groups, in any order.
+
+No rule has a precondition: which rules are tried must not depend on what Redis chose to do, or no
+history could be run again. A step that is about nothing does nothing.
+"""
+
+import os
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, note, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    rule,
+    run_state_machine_as_test,
+)
+
+from jobgroup import keys
+from jobgroup.errors import GroupExistsError, GroupRemovedError, InvalidGroupStateError
+from tests.sagas.ground import BUDGETS, QUEUES, Ground
+from tests.sagas.instant import run
+from tests.sagas.model import Job
+from tests.sagas.world import A_LONG_WHILE, Definition, World, planned
+
+T = TypeVar("T")
+
+SETTINGS = settings(
+    max_examples=int(os.environ.get("HISTORIES", "2000")),
+    stateful_step_count=50,
+    phases=(Phase.generate, Phase.shrink),
+    deadline=None,
+    derandomize=False,
+    database=None,
+    print_blob=True,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)
+
+definitions = st.lists(
+    st.fixed_dictionaries(
+        {
+            "queue": st.sampled_from(["a", "b"]),
+            "opts": st.sampled_from(
+                [
+                    {},
+                    {"attempts": 2},
+                    {"attempts": 2, "backoff": A_LONG_WHILE},
+                    {"priority": 1},
+                    {"delay": A_LONG_WHILE},
+                ]
+            ),
+            "when": st.sampled_from(["Completed", "Started", None]),
+        }
+    ),
+    min_size=1,
+    max_size=4,
+)
+queues = st.sampled_from(QUEUES)
+# Which of the jobs or groups that a step could be about.
+which = st.integers(0, 7)
+
+
+def pick(candidates: Iterable[T], n: int) -> T | None:
+    found = list(candidates)
+    return found[n % len(found)] if found else None
+
+
+class History(RuleBasedStateMachine):
+    """One history of one world; every step ends with a look at all of it."""
+
+    ground: Ground
+    world: World
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken = 0
+
+    @initialize(budget=st.sampled_from(BUDGETS), definition=definitions)
+    def begin(self, budget: int, definition: Definition) -> None:
+        self.world = World(self.ground, budget)
+        self.world.create(definition)
+
+    # What workers do.
+
+    @rule(queue=queues)
+    def take(self, queue: str) -> None:
+        self.taken += 1
+        waiting = {job.id: job for job in self.world.at("waiting", queue=queue)}
+        holder = self.world.do(self.world.queues[queue].take(f"token-{self.taken}"))
+        assert (holder is None) == (not waiting)
+        if holder:
+            note(f"took {holder.job.id}")
+            waiting[holder.job.id].take()
+            self.world.holders[holder.job.id] = holder
+        self.world.look()
+
+    def held(self, n: int) -> Job | None:
+        """Return a job that a worker has; if none has one, see to it that one gets one."""
+        if not self.world.held:
+            if not self.world.at("waiting"):
+                self.come_due(n)
+            if not self.world.at("waiting"):
+                self.create(self.world.definitions[self.any_id(n)])
+            for job in self.world.at("waiting")[:1]:
+                self.take(job.queue)
+        return pick(self.world.held, n)
+
+    @rule(n=which)
+    def complete(self, n: int) -> None:
+        job = self.held(n)
+        if job is None:
+            return
+        if job.doomed:
+            # Whoever takes a job that stalled too often fails it for good.
+            self.report_failure(job, finally_=True)
+        else:
+            self.world.do(self.world.holders.pop(job.id).complete({"n": n}))
+            job.complete()
+            self.world.look()
+
+    @rule(jobs=st.integers(1, 4))
+    def work(self, jobs: int) -> None:
+        """Nothing unusual happens for a while."""
+        for _ in range(jobs):
+            self.complete(0)
+
+    @rule(n=which, finally_=st.booleans())
+    def fail(self, n: int, finally_: bool) -> None:
+        if job := self.held(n):
+            self.report_failure(job, finally_ or job.doomed)
+
+    def report_failure(self, job: Job, finally_: bool) -> None:
+        self.world.do(self.world.holders.pop(job.id).fail("broken", finally_))
+        job.fail(finally_)
+        self.world.look()
+
+    @rule(n=which)
+    def die(self, n: int) -> None:
+        if job := self.held(n):
+            self.world.do(self.world.queues[job.queue].lose_worker(job.id))
+            job.lose_worker()
+            self.world.late_holders.append(self.world.holders.pop(job.id))
+            self.world.look()
+
+    @rule(n=which)
+    def report_too_late(self, n: int) -> None:
+        """A worker that lost its lock reports: BullMQ refuses it, and nothing changes."""
+        if holder := pick(self.world.late_holders, n):
+            with pytest.raises(TypeError, match=r"[Mm]issing|mismatch"):
+                self.world.do(holder.complete())
+            self.world.look()
+
+    @rule(queue=queues)
+    def check_stalls(self, queue: str) -> None:
+        self.world.do(self.world.queues[queue].check_stalls())
+        for job in self.world.at("active", queue=queue):
+            job.check_stall()
+        self.world.look()
+
+    @rule(n=which)
+    def come_due(self, n: int) -> None:
+        if job := pick(self.world.at("delayed"), n):
+            self.world.do(self.world.queues[job.queue].promote(job.id))
+            job.promote()
+            self.world.look()
+
+    # What people do, and retention.
+
+    @rule(n=which)
+    def remove_job(self, n: int) -> None:
+        if job := pick(self.world.at("waiting", "delayed", "active", "completed", "failed"), n):
+            removed = self.world.do(self.world.queues[job.queue].remove(job.id))
+            assert removed == (not job.locked)
+            if removed:
+                self.world.vanish(job)
+            self.world.look()
+
+    @rule(queue=queues)
+    def drain(self, queue: str) -> None:
+        self.world.do(self.world.queues[queue].drain())
+        for job in self.world.at("waiting", "delayed", queue=queue):
+            self.world.vanish(job)
+        self.world.look()
+
+    @rule(queue=queues, place=st.sampled_from(["completed", "failed"]))
+    def sweep(self, queue: str, place: str) -> None:
+        self.world.do(self.world.queues[queue].sweep(place))
+        for job in self.world.at(place, queue=queue):
+            job.vanish()
+        self.world.look()
+
+    @rule(n=which)
+    def retry(self, n: int) -> None:
+        if job := pick(self.world.at("completed", "failed"), n):
+            self.world.do(self.world.queues[job.queue].retry(job.id, job.place))
+            job.retry()
+            self.world.look()
+
+    @rule(queue=queues, booked=st.booleans())
+    def retry_all(self, queue: str, booked: bool) -> None:
+        """Retry in bulk; 5.x leaves the ledger as it was, and nobody will hear of the outcome."""
+        stock = self.world.queues[queue]
+        self.world.do(stock.retry_all() if booked else stock.retry_all_5x())
+        for job in self.world.at("failed", queue=queue):
+            job.retry(booked)
+            if not booked and (group := self.world.group_of(job)):
+                group.deaf = True
+        self.world.look()
+
+    # What callers of the API do.
+
+    @rule(definition=definitions)
+    def create(self, definition: Definition) -> None:
+        groups = self.world.groups.values()
+        if len(groups) < 4 and sum(not group.ended for group in groups) < 2:
+            self.world.create(definition)
+
+    @rule(n=which, same=st.booleans())
+    def create_again(self, n: int, same: bool) -> None:
+        """A group is made once; nothing it went through makes room for another of its id."""
+        group_id = self.any_id(n)
+        definition = self.world.definitions[group_id]
+        again = definition if same else [*definition, {"queue": "a", "opts": {}, "when": None}]
+        (answer,) = self.world.do(self.world.store.create([planned(group_id, again)]))
+        if group_id not in self.world.groups:
+            assert isinstance(answer, GroupRemovedError)
+        elif same:
+            assert answer is False
+        else:
+            assert isinstance(answer, GroupExistsError)
+        self.world.look()
+
+    @rule(n=which)
+    def cancel(self, n: int) -> None:
+        group = pick(self.world.groups.values(), n)
+        if group is None:
+            return
+        was_active = group.state == "ACTIVE"
+        entries = self.world.seen.wakeups.count(group.id)
+        refused = self.is_refused(self.world.store.cancel(group.id))
+        self.world.observe()
+        more = self.world.seen.wakeups.count(group.id) > entries
+        self.world.note_settled(group, "cancelled", more)
+        self.world.check()
+        assert refused == (not was_active or group.state == "COMPLETED")
+
+    @rule(n=which)
+    def remove_group(self, n: int) -> None:
+        group = pick(self.world.groups.values(), n)
+        if group is None:
+            return
+        refused = self.is_refused(self.world.store.remove(group.id))
+        assert refused == (not group.ended)
+        if not refused:
+            self.world.forget(group.id)
+        self.world.look()
+
+    @rule(n=which)
+    def begin_removal(self, n: int) -> None:
+        """Remove a first piece, and die."""
+        world = self.world
+        group = pick((group for group in world.groups.values() if group.ended), n)
+        if group is None:
+            return
+        left = world.remove_piece(group.id)
+        if left:
+            world.leaving[group.id] = world.groups.pop(group.id)
+        else:
+            world.forget(group.id)
+        world.look()
+
+    @rule()
+    def finish_removal(self) -> None:
+        for group_id in list(self.world.leaving):
+            self.world.do(self.world.store.remove(group_id))
+            self.world.forget(group_id)
+            self.world.look()
+
+    def any_id(self, n: int) -> str:
+        """Return the id of a group that is there, or was."""
+        ids = list(self.world.definitions)
+        return ids[n % len(ids)]
+
+    def is_refused(self, work: Coroutine[Any, Any, Any]) -> bool:
+        try:
+            self.world.do(work)
+        except InvalidGroupStateError:
+            return True
+        return False
+
+    # What drivers do.
+
+    @rule(n=which, token=st.sampled_from(["", "{}", "{}-undo"]))
+    def settle(self, n: int, token: str) -> None:
+        """Call once: the driver dies then, or another one settled the same entry before."""
+        group_id = self.any_id(n)
+        self.world.settle(group_id, token.format(group_id))
+
+    @rule(n=which)
+    def give_up_workers(self, n: int) -> None:
+        """Call after the grace for workers that were missed."""
+        self.world.settle(self.any_id(n), "", patient=False)
+
+    @rule(n=which)
+    def run_out_of_time(self, n: int) -> None:
+        """Call for a group whose deadline has passed."""
+        self.world.settle(self.any_id(n), "", "DeadlineExceeded")
+
+    @rule()
+    def drive(self) -> None:
+        self.world.empty_wakeups()
+        for group in self.world.groups.values():
+            if not group.unheard and not group.deaf:
+                self.world.check_settled(group)
+
+    @rule()
+    def resync(self) -> None:
+        """Look at every unfinished group; in health this finds nothing to do."""
+        self.world.empty_wakeups()
+        for token in self.world.do(self.world.store.parked()):
+            group = self.world.groups[keys.group_of(token)]
+            excused = group.unheard or group.deaf or group.is_waiting_to_end
+            repaired = self.world.settle(group.id, "")
+            assert excused or not repaired, f"nobody would have woken {group.id}"
+        self.world.empty_wakeups()
+        for group in self.world.groups.values():
+            self.world.check_settled(group)
+
+    # And the end: let workers work, and every group ends and can be removed.
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        try:
+            if self.world.sound:
+                self.bring_to_an_end()
+        finally:
+            run(self.world.clear())
+
+    def bring_to_an_end(self) -> None:
+        world = self.world
+        for _ in range(10):
+            self.resync()
+            if all(group.ended for group in world.groups.values()):
+                break
+            for queue in QUEUES:
+                if world.at("active", queue=queue):
+                    self.check_stalls(queue)
+                    self.check_stalls(queue)
+            while world.at("delayed"):
+                self.come_due(0)
+            for queue in QUEUES:
+                while world.at("waiting", queue=queue):
+                    self.take(queue)
+            while world.held:
+                self.complete(0)
+        for group in list(world.groups.values()):
+            assert group.ended, f"{group.id} does not end: it is {group.state}"
+            self.remove_group(0)
+        self.finish_removal()
+        world.check_removed()
+
+
+def run_histories(ground_: Ground, settings_: settings = SETTINGS) -> None:
+    """Run as many histories as the settings say; raise what the first bad one found."""
+
+    class Here(History):
+        ground = ground_
+
+    run_state_machine_as_test(Here, settings=settings_)

@@ -1,0 +1,130 @@
+"""One look at all that Redis knows of queues, books and groups: one moment, one round trip."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from redis.asyncio import Redis
+
+from jobgroup import keys
+from jobgroup.scripts import Script, load
+from jobgroup.snapshot import GroupJob, GroupState
+from jobgroup.store import ENDED_SCORE
+from tests.sagas.model import Place
+
+LOOK = """
+local function read_group(KEYS, ARGV) READ_GROUP end
+local function read_jobs(KEYS, ARGV) READ_JOBS end
+local prefix, queues, groups = ARGV[1], cjson.decode(ARGV[2]), cjson.decode(ARGV[3])
+local books = prefix .. ":_jobgroups:"
+local seen = { groups = {}, members = {}, jobs = {}, books = {}, missed = {}, ghosts = {},
+  events = {}, parked = redis.call("ZRANGE", books .. "waiting-children", 0, -1, "WITHSCORES"),
+  wakeups = redis.call("LRANGE", books .. "wait", 0, -1) }
+for queue, last in pairs(queues) do
+  local base = prefix .. ":" .. queue .. ":"
+  local function found(place, ids)
+    for _, id in ipairs(ids) do
+      table.insert(seen.jobs, { id, place })
+      if redis.call("HEXISTS", base .. id, "name") == 0 then table.insert(seen.ghosts, id) end
+    end
+  end
+  found("waiting", redis.call("LRANGE", base .. "wait", 0, -1))
+  found("waiting", redis.call("LRANGE", base .. "paused", 0, -1))
+  found("active", redis.call("LRANGE", base .. "active", 0, -1))
+  found("waiting", redis.call("ZRANGE", base .. "prioritized", 0, -1))
+  for _, place in ipairs({ "delayed", "completed", "failed" }) do
+    found(place, redis.call("ZRANGE", base .. place, 0, -1))
+  end
+  table.insert(seen.events, { queue, redis.call("XRANGE", base .. "events", "(" .. last, "+") })
+end
+local function noted(book, members)
+  for _, key in ipairs(members) do
+    table.insert(seen.books, { string.match(key, "[^:]+$"), book })
+  end
+end
+for _, group in ipairs(groups) do
+  table.insert(seen.groups, read_group({ books .. group }, { prefix, group }) or {})
+  table.insert(seen.members, read_jobs({ books .. group }, { prefix, group }) or {})
+  for _, field in ipairs(redis.call("HKEYS", books .. group)) do
+    local id = string.match(field, "^unlocked:.*:([^:]+)$")
+    if id then table.insert(seen.missed, id) end
+  end
+  for _, ledger in ipairs({ books .. group, books .. group .. "-undo" }) do
+    noted("open", redis.call("SMEMBERS", ledger .. ":dependencies"))
+    noted("done", redis.call("HKEYS", ledger .. ":processed"))
+    noted("failed", redis.call("ZRANGE", ledger .. ":unsuccessful", 0, -1))
+  end
+end
+return cjson.encode(seen)
+"""
+
+Event = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen; jobs are named by their ids."""
+
+    groups: dict[str, GroupState | None]
+    statuses: dict[str, str]
+    places: list[tuple[str, Place]]
+    books: list[tuple[str, str]]
+    ghosts: list[str]
+    missed: set[str]  # members whose workers the scripts look for
+    parked: dict[str, float]
+    wakeups: list[str]
+    events: list[tuple[str, str, Event]]
+
+    @property
+    def unfinished(self) -> list[str]:
+        """The groups that a resync would look at."""
+        return [token for token, score in self.parked.items() if score < ENDED_SCORE]
+
+    def is_woken(self, group_id: str) -> bool:
+        return group_id in map(keys.group_of, self.wakeups)
+
+
+class Looker:
+    """Looks, with the reading scripts of a folder inside its own."""
+
+    def __init__(self, redis: Redis, prefix: str, folder: Path) -> None:
+        self._redis = redis
+        self._prefix = prefix
+        text = LOOK
+        for name in ("read_group", "read_jobs"):
+            text = text.replace(name.upper(), load(name, folder).source)
+        self._look = Script("look", text, (), ("prefix", "queues", "groups"))
+
+    async def look(self, queues: Mapping[str, str], groups: list[str]) -> Seen:
+        """Look at these queues, with their events after an id, and at these groups."""
+        slots = {"queues": json.dumps(queues), "groups": json.dumps(groups)}
+        answer = await self._look(self._redis, prefix=self._prefix, **slots)
+        return _parse(groups, json.loads(answer))
+
+
+def _parse(groups: list[str], seen: dict[str, Any]) -> Seen:
+    # Lua writes an empty list as {}.
+    parked = list(seen["parked"])
+    jobs = [job for row in seen["members"] if row for job in GroupJob.parse_all(row)]
+    return Seen(
+        groups={
+            group_id: GroupState.parse(row) if row else None
+            for group_id, row in zip(groups, seen["groups"], strict=True)
+        },
+        statuses={job.job_id: job.status for job in jobs},
+        places=sorted((job_id, place) for job_id, place in seen["jobs"]),
+        books=sorted((job_id, book) for job_id, book in seen["books"]),
+        ghosts=list(seen["ghosts"]),
+        missed=set(seen["missed"]),
+        parked={
+            token: float(score) for token, score in zip(parked[::2], parked[1::2], strict=True)
+        },
+        wakeups=list(seen["wakeups"]),
+        events=[
+            (queue, event_id, dict(zip(fields[::2], fields[1::2], strict=True)))
+            for queue, entries in seen["events"]
+            for event_id, fields in entries
+        ],
+    )

@@ -1,0 +1,295 @@
+"""What a saga must do, in plain Python: no Redis, no Lua, no clock.
+
+The first half is what stock clients do to one job, the second what settling does to a group. Where
+the scripts may choose (which members a bounded call drops first), the model is told what they chose
+and says whether they were free to.
+"""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Literal
+
+Place = Literal["waiting", "delayed", "active", "completed", "failed", "gone"]
+Book = Literal["open", "done", "failed", "nowhere"]
+
+# How often stock workers let a job stall before they give it up.
+MAX_STALLS = 1
+
+
+@dataclass(eq=False)
+class Job:
+    """One job: where its queue has it, and where the ledger has it."""
+
+    id: str
+    queue: str
+    attempts: int = 1
+    backoff: bool = False
+    place: Place = "waiting"
+    book: Book = "open"
+    starts: int = 0
+    tries: int = 0
+    stalls: int = 0
+    locked: bool = False
+    suspected: bool = False  # of having stalled, by its queue's last check
+    doomed: bool = False  # stalled too often: the next worker fails it
+    ever_completed: bool = False
+
+    @property
+    def finished(self) -> bool:
+        return self.place in {"completed", "failed"}
+
+    @property
+    def pending(self) -> bool:
+        return self.place in {"waiting", "delayed"}
+
+    def take(self) -> None:
+        """A worker starts it."""
+        self.place, self.locked = "active", True
+        self.starts += 1
+
+    def complete(self) -> None:
+        """Its worker reports success, and the ledger notes it if it had the job open."""
+        self._leave_worker("completed")
+        self.tries += 1
+        self.ever_completed = True
+        if self.book == "open":
+            self.book = "done"
+
+    def fail(self, finally_: bool) -> None:
+        """Its worker reports failure: the last one, or one of several."""
+        self.tries += 1
+        if finally_ or self.tries >= self.attempts:
+            self._leave_worker("failed")
+            self.doomed = False
+            if self.book == "open":
+                self.book = "failed"
+        else:
+            self._leave_worker("delayed" if self.backoff else "waiting")
+
+    def lose_worker(self) -> None:
+        """Its worker dies, and in time its lock is gone."""
+        self.locked = False
+
+    def check_stall(self) -> None:
+        """Its queue looks for active jobs without a lock: suspects them first, then frees them."""
+        if self.suspected and not self.locked:
+            self._leave_worker("waiting")
+            self.stalls += 1
+            self.doomed = self.doomed or self.stalls > MAX_STALLS
+        else:
+            self.suspected = True
+
+    def promote(self) -> None:
+        """It is due."""
+        self.place = "waiting"
+
+    def retry(self, booked: bool = True) -> None:
+        """Somebody runs it again by hand; 5.x's bulk retry leaves the ledger as it is."""
+        if booked and (self.place, self.book) in {("failed", "failed"), ("completed", "done")}:
+            self.book = "open"
+        self.place = "waiting"
+
+    def vanish(self) -> None:
+        """It is swept, removed or drained; the ledger keeps an outcome, and forgets an open job."""
+        self._leave_worker("gone")
+        if self.book == "open":
+            self.book = "nowhere"
+
+    def _leave_worker(self, place: Place) -> None:
+        self.place = place
+        self.locked = self.suspected = False
+
+
+@dataclass(eq=False)
+class Member(Job):
+    """One member and its undo, if it is to have one."""
+
+    when: Literal["Completed", "Started"] | None = None
+    undo: Job | None = None
+    cancelled: bool = False
+    removed: bool = False  # found to be nowhere
+    missed: bool = False  # seen at work without a worker
+
+    @property
+    def status(self) -> str:
+        """What a reader of the group is told."""
+        if self.cancelled:
+            return "cancelled"
+        if self.book == "open":
+            return "active" if self.place == "active" else "pending"
+        return "completed" if self.book == "done" else "failed"
+
+    @property
+    def wants_undo(self) -> bool:
+        if self.when is None or self.undo is not None:
+            return False
+        if self.book == "done":
+            return True
+        ran = (self.cancelled and self.starts > 0) or (self.book == "failed" and not self.removed)
+        return self.when == "Started" and ran
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a settling call is seen to have done, where it was free to choose."""
+
+    cancelled: AbstractSet[str]
+    undone: AbstractSet[str]
+    given_up: AbstractSet[str]  # or gone for any other reason
+    missed: AbstractSet[str]
+    more: bool  # whether it left some work for another call
+
+
+@dataclass(eq=False)
+class Group:
+    """One saga."""
+
+    id: str
+    members: list[Member]
+    state: str = "ACTIVE"
+    events: list[str] = field(default_factory=list)
+    # Whether something happened that wakes nobody, so that only a resync can know.
+    unheard: bool = False
+    # Whether 5.x retried jobs without telling the ledger, so that their outcomes wake nobody.
+    deaf: bool = False
+    # Whether a member's failure gave it up or, if not, what else did.
+    failed_first: bool = False
+    reason: str = ""
+
+    @property
+    def undos(self) -> list[Job]:
+        return [member.undo for member in self.members if member.undo]
+
+    @property
+    def jobs(self) -> list[Job]:
+        return [*self.members, *self.undos]
+
+    @property
+    def ended(self) -> bool:
+        return self.state not in {"ACTIVE", "COMPENSATING"}
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether no member and no undo will ever end again by itself."""
+        return all(job.book != "open" for job in self.jobs)
+
+    @property
+    def is_waiting_to_end(self) -> bool:
+        """Whether it compensates and members are at work; drivers look at such a group often."""
+        return self.state == "COMPENSATING" and any(m.book == "open" for m in self.members)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What a reader is told, even while nobody drives the group."""
+        statuses = [member.status for member in self.members]
+        undos = [undo.book for undo in self.undos]
+        return {
+            "total_jobs": len(statuses),
+            "completed_count": statuses.count("completed"),
+            "failed_count": statuses.count("failed"),
+            "cancelled_count": statuses.count("cancelled"),
+            "undo_count": len(undos),
+            "undone_count": undos.count("done"),
+            "undo_failed_count": undos.count("failed"),
+        }
+
+    def settle(self, chosen: Chosen, budget: int, request: str = "", patient: bool = True) -> None:
+        """Move on by one call that may drop, and may undo, so many members."""
+        self._harvest()
+        failing = self.state == "ACTIVE" and not self._all_done and (self._failed or bool(request))
+        undoing = failing or self.state in {"COMPENSATING", "FAILED", "FAILED_COMPENSATION"}
+        dropped: Sequence[Member] = ()
+        made: Sequence[Member] = ()
+        if failing or self.state == "COMPENSATING":
+            self._look_for_workers(chosen, patient)
+            pending = [job for job in self.members if job.book == "open" and job.pending]
+            dropped = _pick(pending, chosen.cancelled, budget, chosen.more)
+            for member in dropped:
+                member.cancelled, member.place, member.book = True, "gone", "nowhere"
+        if undoing:
+            wanting = [member for member in self.members if member.wants_undo]
+            made = _pick(wanting, chosen.undone, budget, chosen.more)
+            for member in made:
+                member.undo = undo_of(member)
+        for undo in self.undos:
+            _note_lost(undo)
+        self._decide(failing, request, chosen.more)
+        self.unheard = False
+
+    @property
+    def _all_done(self) -> bool:
+        return all(member.book == "done" for member in self.members)
+
+    @property
+    def _failed(self) -> bool:
+        return any(member.book == "failed" for member in self.members)
+
+    def _harvest(self) -> None:
+        for member in self.members:
+            if not member.cancelled and _note_lost(member):
+                member.removed = True
+
+    def _look_for_workers(self, chosen: Chosen, patient: bool) -> None:
+        """Give up a member whose worker was missed before, and still is after the grace."""
+        for member in self.members:
+            if member.book == "open" and member.place == "active":
+                if member.missed and not member.locked and not patient:
+                    if not chosen.more or member.id in chosen.given_up:
+                        member.vanish()
+                        member.book = "failed"
+                elif chosen.more:
+                    # It may not have come so far.
+                    member.missed = member.id in chosen.missed
+                else:
+                    member.missed = not member.locked
+
+    def _decide(self, failing: bool, request: str, more: bool) -> None:
+        if self.state == "ACTIVE" and self._all_done:
+            self._enter("COMPLETED", "group:completed")
+        elif failing:
+            self.failed_first, self.reason = self._failed, request
+            effects = self.undos or any(m.book in {"done", "open"} for m in self.members)
+            if effects:
+                self._enter("COMPENSATING", "group:compensating")
+            else:
+                self._enter("FAILED", "group:failed FAILED")
+        if (
+            self.state == "COMPENSATING"
+            and not more
+            and self.all_ended
+            and not any(member.wants_undo for member in self.members)
+        ):
+            failed = any(undo.book == "failed" for undo in self.undos)
+            end = "FAILED_COMPENSATION" if failed else "FAILED"
+            self._enter(end, f"group:failed {end}")
+
+    def _enter(self, state: str, event: str) -> None:
+        self.state = state
+        self.events.append(event)
+
+
+def undo_of(member: Member) -> Job:
+    """Return the undo that a member gets: two attempts, the second after a long while."""
+    return Job(f"{member.id}-undo", f"{member.queue}:compensation", attempts=2, backoff=True)
+
+
+def _note_lost(job: Job) -> bool:
+    """Put right what stock clients leave out of the ledger; say whether the job was nowhere."""
+    if job.book == "failed" and job.place == "completed":
+        job.book = "done"
+    if job.book == "nowhere":
+        job.book = "failed"
+        return True
+    return False
+
+
+def _pick(
+    candidates: Sequence[Member], touched: AbstractSet[str], budget: int, more: bool
+) -> Sequence[Member]:
+    """Return those of the candidates that a call touched: all, if it says that it left nothing."""
+    picked = [job for job in candidates if job.id in touched]
+    names = f"{[job.id for job in picked]} of {[job.id for job in candidates]}"
+    assert len(picked) <= budget, f"a call touched {names}"
+    assert more or len(picked) == len(candidates), f"a call says it is done, and touched {names}"
+    return picked

@@ -1,0 +1,137 @@
+"""The histories can fail: each of these bugs, planted in a copy of the Lua, is found by them.
+
+Slow, and so deselected unless asked for: `make planted-bugs`.
+"""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, settings
+
+from jobgroup.scripts import FOLDER
+from tests.sagas.ground import ground
+from tests.sagas.histories import SETTINGS, run_histories
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A piece of a script that occurs once, and what stands there instead."""
+
+    file: str
+    right: str
+    wrong: str = ""
+
+
+BUGS = {
+    "a template outlives the undo it became": Bug(
+        "includes/make_undos.lua", 'bulk("HDEL", k.templates, members)'
+    ),
+    "a member is undone that was removed and never ran": Bug(
+        "includes/make_undos.lua",
+        ' and redis.call("HEXISTS", k.parent, "removed:" .. key) == 0',
+    ),
+    "a member that only started is undone though only completed ones should be": Bug(
+        "includes/make_undos.lua", "if value or from_start then", "if true then"
+    ),
+    "undos that the budget left out are forgotten": Bug(
+        "includes/make_undos.lua", "left = #templates - n + 1", "left = 0"
+    ),
+    "a member at work is dropped": Bug(
+        "includes/drop_pending.lua", "if active_ids(seen, prefix, queue)[id] then", "if false then"
+    ),
+    "a start is forgotten when its member is dropped": Bug(
+        "includes/drop_pending.lua", 'redis.call("HSET", k.parent, "started:" .. key, 1)'
+    ),
+    "a dropped member is not counted": Bug(
+        "includes/drop_pending.lua",
+        'redis.call("HINCRBY", k.group, "cancelledCount", #cancelled)',
+    ),
+    "a worker is given up at once": Bug(
+        "includes/drop_pending.lua", "now - tonumber(since) >= grace", "true"
+    ),
+    "a worker is never given up": Bug(
+        "includes/drop_pending.lua", "now - tonumber(since) >= grace", "false"
+    ),
+    "a removed job counts as open": Bug(
+        "includes/harvest.lua",
+        "if counts.open + counts.done + counts.failed < book.expected then",
+        "if false then",
+    ),
+    "5.x's bulk retry is believed": Bug(
+        "includes/harvest.lua",
+        'if redis.call("ZSCORE", prefix .. ":" .. queue .. ":completed", id) then',
+        "if false then",
+    ),
+    "a group ends while members are at work": Bug("includes/saga.lua", "facts.open == 0 and "),
+    "a group ends before its undos do": Bug("includes/saga.lua", " and facts.undos_open == 0"),
+    "a failed undo is taken for a success": Bug(
+        "includes/saga.lua", 'facts.undos_failed > 0 and "undo_failed" or "undone"', '"undone"'
+    ),
+    "a request beats the last completion": Bug(
+        "includes/saga.lua",
+        "if facts.completed == facts.total then",
+        "if facts.completed == facts.total and not facts.requested then",
+    ),
+    "an end is announced twice": Bug(
+        "includes/settle.lua",
+        'announce(k, "completed", gid, name)',
+        'announce(k, "completed", gid, name) announce(k, "completed", gid, name)',
+    ),
+    "late completions are not undone": Bug(
+        "includes/settle.lua",
+        ' or state == "FAILED" or state == "FAILED_COMPENSATION" then',
+        " then",
+    ),
+    "a running group is not parked": Bug(
+        "includes/park.lua", 'redis.call("ZADD", k.parked, string.format("%.0f", score), gid)\n'
+    ),
+    "the undos of a group are not parked": Bug(
+        "includes/park.lua",
+        'redis.call("ZADD", k.parked, string.format("%.0f", score), gid .. "-undo")',
+    ),
+    "work that is left is not put on the wake-up list": Bug(
+        "includes/park.lua", "elseif more then", "elseif false then"
+    ),
+    "an entry stays on the wake-up list": Bug(
+        "includes/park.lua",
+        'if token ~= "" then redis.call("LREM", k.wakeups, 1, token) end',
+    ),
+    "a group that ended can be cancelled": Bug(
+        "cancel_group.lua", 'before ~= "ACTIVE" or state == "COMPLETED"', "false"
+    ),
+    "a removed group leaves no tombstone": Bug(
+        "remove_group.lua", 'redis.call("SET", k.tomb, now, "PX", remembers)'
+    ),
+    "a running group can be removed": Bug(
+        "remove_group.lua", 'if state == "ACTIVE" or state == "COMPENSATING" then', "if false then"
+    ),
+    "a removed group leaves a ghost at work": Bug(
+        "remove_group.lua", 'redis.call("LREM", base .. "active", 1, id)'
+    ),
+    "a removed group leaves its undos behind": Bug("remove_group.lua", "forget(k.undo, undos)"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", BUGS)
+def test_the_bug_is_found(name: str, redis_url: str, prefix: str, tmp_path: Path) -> None:
+    lua = plant(BUGS[name], tmp_path / "lua")
+    find = settings(SETTINGS, phases=(Phase.generate,), print_blob=False)
+    with (
+        ground(redis_url, prefix, tmp_path / "kits", lua) as shared,
+        pytest.raises(AssertionError),
+    ):
+        run_histories(shared, find)
+
+
+def plant(bug: Bug, folder: Path) -> Path:
+    """Copy the scripts, and put the bug where the right text stood."""
+    shutil.copytree(FOLDER, folder)
+    script = folder / bug.file
+    text = script.read_text()
+    assert text.count(bug.right) == 1, f"{bug.file} has changed: plant this bug anew"
+    script.write_text(text.replace(bug.right, bug.wrong))
+    return folder

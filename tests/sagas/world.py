@@ -1,0 +1,287 @@
+"""A world of sagas twice over: in Redis, and in the model. Every look says that they are the same.
+
+Redis is moved by stock BullMQ code (stock_queue.py), by the scripts and by the store; the model
+(model.py) is told what was done. `check` then compares all there is to compare.
+"""
+
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from jobgroup import keys
+from jobgroup.plan import Plan, plan_group
+from jobgroup.spec import parse_group
+from jobgroup.store import GRACE
+from tests.sagas.ground import QUEUES, Ground
+from tests.sagas.instant import run
+from tests.sagas.look import Seen
+from tests.sagas.model import Chosen, Group, Job, Member, undo_of
+from tests.sagas.stock_queue import Holder
+
+T = TypeVar("T")
+Definition = list[dict[str, Any]]
+
+A_LONG_WHILE = 3_600_000
+
+
+class World:
+    """Some groups, the queues of their jobs, and whoever works on them."""
+
+    def __init__(self, ground: Ground, budget: int) -> None:
+        self.ground = ground
+        self.budget = budget
+        self.prefix = ground.prefix
+        self.queues = ground.queues
+        self.store = ground.kits[budget].store
+        self.looker = ground.kits[budget].looker
+        self.definitions: dict[str, Definition] = {}
+        self.groups: dict[str, Group] = {}
+        # A group whose removal began promises nothing more but that it can be removed.
+        self.leaving: dict[str, Group] = {}
+        # Jobs of removed groups, which a worker had at that time.
+        self.strays: list[Job] = []
+        self.holders: dict[str, Holder] = {}
+        self.late_holders: list[Holder] = []
+        self.events: dict[str, list[str]] = {}
+        self.undos_added: Counter[str] = Counter()
+        self.last_event = dict.fromkeys(QUEUES, "0-0")
+        self.seen: Seen
+        # Whether the last step went through, with all its checks.
+        self.sound = True
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something in Redis; until it was checked, the world is not sound."""
+        self.sound = False
+        return run(work)
+
+    # Who is who.
+
+    @property
+    def jobs(self) -> list[Job]:
+        """All the jobs that stock clients may meet."""
+        groups = [*self.groups.values(), *self.leaving.values()]
+        return [*(job for group in groups for job in group.jobs), *self.strays]
+
+    def at(self, *places: str, queue: str | None = None) -> list[Job]:
+        """Return the jobs that are in such a place, of all queues or one."""
+        return [job for job in self.jobs if job.place in places and queue in {None, job.queue}]
+
+    @property
+    def held(self) -> list[Job]:
+        """Return the jobs that a worker has."""
+        return [job for job in self.at("active") if job.id in self.holders]
+
+    def group_of(self, job: Job) -> Group | None:
+        return self.groups.get(job.id.split("-")[0])
+
+    # What is done to both.
+
+    def create(self, definition: Definition) -> None:
+        """Make a group."""
+        group_id = f"g{len(self.definitions)}"
+        self.definitions[group_id] = definition
+        self.groups[group_id] = modelled(group_id, definition)
+        self.events[group_id] = []
+        assert self.do(self.store.create([planned(group_id, definition)])) == [True]
+        self.look()
+
+    def vanish(self, job: Job) -> None:
+        """Note that a job was taken out of its queue by hand, which may wake nobody."""
+        group = self.group_of(job)
+        if group and job.book == "open":
+            group.unheard = True
+        job.vanish()
+
+    def forget(self, group_id: str) -> None:
+        """Note that a group was removed, with all its jobs but those that a worker has."""
+        group = self.groups.pop(group_id, None) or self.leaving.pop(group_id)
+        for job in group.jobs:
+            job.book = "nowhere"
+            if job.place == "active" and job.locked:
+                self.strays.append(job)
+
+    def remove_piece(self, group_id: str) -> bool:
+        """Remove as much of a group as one call may; say whether something is left."""
+        call = self.ground.kits[self.budget].remove(
+            self.ground.redis,
+            parent=keys.parent(self.prefix, group_id),
+            now=0,
+            prefix=self.prefix,
+            gid=group_id,
+            remembers=A_LONG_WHILE,
+        )
+        return bool(self.do(call))
+
+    def settle(self, group_id: str, token: str, request: str = "", patient: bool = True) -> bool:
+        """Call once; say whether the group had to be repaired."""
+        grace = GRACE if patient else 0
+        (settled,) = self.do(self.store.settle([(group_id, token)], request, grace))
+        if isinstance(settled, Exception):
+            raise settled
+        self.observe()
+        group = self.groups.get(group_id)
+        assert settled is not None or group is None
+        if settled is not None and group is not None:
+            self.note_settled(group, request, settled.more, patient)
+        self.check()
+        return settled is not None and settled.repaired
+
+    def note_settled(self, group: Group, request: str, more: bool, patient: bool = True) -> None:
+        """Let the model settle, given what the scripts chose to do and whether they left work."""
+        chosen = Chosen(
+            cancelled={job for job, status in self.seen.statuses.items() if status == "cancelled"},
+            undone={job.removesuffix("-undo") for job in self.undos_added},
+            given_up={job.id for job in group.members} - {job for job, _ in self.seen.places},
+            missed=self.seen.missed,
+            more=more,
+        )
+        group.settle(chosen, self.budget, request, patient)
+
+    def empty_wakeups(self) -> None:
+        """Settle what stands on the wake-up list until nothing does."""
+        for _ in range(100):
+            if not self.seen.wakeups:
+                return
+            token = self.seen.wakeups[0]
+            self.settle(keys.group_of(token), token)
+        raise AssertionError(f"the wake-up list never empties: {self.seen.wakeups}")
+
+    # What must be true.
+
+    def look(self) -> None:
+        """Look at Redis, and find there what the model says."""
+        self.observe()
+        self.check()
+
+    def observe(self) -> None:
+        gone = [group_id for group_id in self.definitions if group_id not in self.groups]
+        groups = [*self.groups, *self.leaving, *gone[-2:]]
+        self.seen = self.do(self.looker.look(self.last_event, list(dict.fromkeys(groups))))
+        for queue, event_id, fields in self.seen.events:
+            self.last_event[queue] = event_id
+            kind = fields["event"]
+            if kind.startswith("group:"):
+                self.events[fields["groupId"]].append(f"{kind} {fields.get('state', '')}".strip())
+            elif kind == "added" and queue.endswith(":compensation"):
+                self.undos_added[fields["jobId"]] += 1
+        # Nobody knows how far a removal came, nor what a driver did to the rest.
+        places = dict(self.seen.places)
+        for group in self.leaving.values():
+            for member in group.members:
+                if member.undo is None and f"{member.id}-undo" in places:
+                    member.undo = undo_of(member)
+            for job in group.jobs:
+                job.place = places.get(job.id, "gone")
+
+    def check(self) -> None:
+        assert self.seen.ghosts == [], "a worker would find these jobs without a name"
+        there = sorted((job.id, job.place) for job in self.jobs if job.place != "gone")
+        same("jobs", self.seen.places, there)
+        booked = [job for group in self.groups.values() for job in group.jobs]
+        known = [(job_id, book) for job_id, book in self.seen.books if not self.is_leaving(job_id)]
+        noted = sorted((job.id, job.book) for job in booked if job.book != "nowhere")
+        same("ledger", known, noted)
+        for group in self.groups.values():
+            self.check_group(group)
+        for group_id in self.seen.groups.keys() - self.groups.keys() - self.leaving.keys():
+            assert self.seen.groups[group_id] is None
+        self.sound = True
+
+    def is_leaving(self, job_id: str) -> bool:
+        return job_id.split("-")[0] in self.leaving
+
+    def check_group(self, group: Group) -> None:
+        state = self.seen.groups[group.id]
+        assert state is not None
+        same("state", state.state, group.state)
+        same("counts", {name: getattr(state, name) for name in group.counts}, group.counts)
+        statuses = {member.id: member.status for member in group.members}
+        same("statuses", {name: self.seen.statuses[name] for name in statuses}, statuses)
+        same("events", self.events[group.id], group.events)
+        assert (state.finished_at is not None) == group.ended
+        if group.state not in {"ACTIVE", "COMPLETED"}:
+            suspects = {m.id for m in group.members if m.starts or m.removed}
+            assert state.failed_job_id in (suspects if group.failed_first else {""})
+            assert group.failed_first or state.reason == group.reason
+        for member in group.members:
+            if added := self.undos_added[f"{member.id}-undo"]:
+                assert added == 1, f"{member.id} was undone twice"
+                assert member.ever_completed or (member.when == "Started" and member.starts)
+        if not group.ended:
+            looked_at = group.id in self.seen.unfinished or self.seen.is_woken(group.id)
+            assert looked_at, f"nobody will ever look at {group.id}"
+
+    def check_settled(self, group: Group) -> None:
+        """Say that a driver at rest has left nothing undone."""
+        if group.all_ended:
+            assert group.ended, f"all of {group.id} has ended, and it is {group.state}"
+        if group.state == "ACTIVE":
+            assert all(member.book in {"open", "done"} for member in group.members)
+        if group.all_ended and group.state != "COMPLETED" and not group.deaf:
+            assert not any(member.wants_undo for member in group.members)
+
+    def check_removed(self) -> None:
+        """Say that of removed groups their tombstones are left, and nothing else."""
+        books, left = f"{self.prefix}:_jobgroups", set(self.do(self.keys()))
+        tombs = {f"{books}:tomb:{group_id}" for group_id in self.definitions}
+        assert {key for key in left if key.startswith(books)} - tombs <= {
+            f"{books}:events",
+            f"{books}:marker",
+        }
+        assert tombs <= left
+        strays = {f"{self.prefix}:{job.queue}:{job.id}" for job in self.strays}
+        jobs = {
+            key for key in left if key.startswith(tuple(f"{self.prefix}:{q}:g" for q in QUEUES))
+        }
+        assert {key.removesuffix(":lock") for key in jobs} <= strays
+        self.sound = True
+
+    async def keys(self) -> list[str]:
+        """Return every key of this world."""
+        cursor, found = 0, set[str]()
+        while True:
+            cursor, page = await self.ground.redis.scan(cursor, f"{self.prefix}:*", count=1000)
+            found.update(map(str, page))
+            if cursor == 0:
+                return sorted(found)
+
+    async def clear(self) -> None:
+        """Leave no key behind."""
+        if left := await self.keys():
+            await self.ground.redis.unlink(*left)
+
+
+def same(what: str, seen: object, expected: object) -> None:
+    """Say that Redis has what the model has."""
+    assert seen == expected, f"{what}: {seen} should be {expected}"
+
+
+def planned(group_id: str, definition: Definition) -> Plan:
+    """Return a definition as it is sent to Redis."""
+    opts = {"attempts": 2, "backoff": A_LONG_WHILE}
+    jobs = [
+        {"name": f"m{n}", "queueName": member["queue"], "opts": member["opts"]}
+        for n, member in enumerate(definition)
+    ]
+    compensation = {
+        f"m{n}": {"name": f"undo-m{n}", "when": member["when"], "opts": opts}
+        for n, member in enumerate(definition)
+        if member["when"]
+    }
+    return plan_group(parse_group("saga", jobs, compensation), group_id)
+
+
+def modelled(group_id: str, definition: Definition) -> Group:
+    """Return a definition as the model has it."""
+    members = [
+        Member(
+            f"{group_id}-{n}",
+            member["queue"],
+            attempts=member["opts"].get("attempts", 1),
+            backoff="backoff" in member["opts"],
+            place="delayed" if "delay" in member["opts"] else "waiting",
+            when=member["when"],
+        )
+        for n, member in enumerate(definition)
+    ]
+    return Group(group_id, members)
