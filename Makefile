@@ -4,12 +4,15 @@
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
+comma := ,
 VENV := .venv
 BIN := $(VENV)/bin
 # What make starts ends with make, even when make is killed: no test run is left behind.
 LEASH := $(if $(shell command -v setpriv),setpriv --pdeathsig TERM)
 export PYTHONPATH := operator:.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The servers the tests start are on this machine, whatever proxy leads out of it.
+export no_proxy := $(if $(no_proxy),$(no_proxy)$(comma))127.0.0.1,localhost
 
 .PHONY: help
 help: ## List the targets
@@ -17,7 +20,7 @@ help: ## List the targets
 
 .PHONY: install
 install: $(VENV)/.installed ## Set up all that lint and test need (first time about 10 minutes)
-	@$(LEASH) $(BIN)/python -m testbed.install
+	@exec $(LEASH) $(BIN)/python -m testbed.install
 
 $(VENV)/.installed: locks/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -32,10 +35,10 @@ $(VENV)/.installed: locks/dev.txt
 
 .PHONY: lint
 lint: install ## Check style, types, the import contracts and the Lua scripts
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@exec $(LEASH) $(BIN)/ruff check .
+	@exec $(LEASH) $(BIN)/ruff format --check .
+	@exec $(LEASH) $(BIN)/mypy
+	@exec $(LEASH) $(BIN)/lint-imports
 	@$(BIN)/python -m testbed.toolchain node testbed/workers/lua_check.mjs operator/lua
 
 .PHONY: format
@@ -45,19 +48,19 @@ format: install ## Rewrite the Python code in the house style
 
 .PHONY: test
 test: lint ## Install, lint, then run every test that needs no container engine (ARGS= for pytest, and no coverage then)
-	@$(LEASH) $(BIN)/python -m pytest --ignore=tests/e2e $(or $(ARGS),--cov --cov-report=term)
+	@exec $(LEASH) $(BIN)/python -m pytest --ignore=tests/e2e $(or $(ARGS),--cov --cov-report=term)
 
 .PHONY: planted-bugs
 planted-bugs: install ## Check that bugs planted in the Lua, one at a time, are each found (slow)
-	@$(LEASH) $(BIN)/python -m pytest -m slow tests/sagas/test_planted_bugs.py $(ARGS)
+	@exec $(LEASH) $(BIN)/python -m pytest -m slow tests/sagas/test_planted_bugs.py $(ARGS)
 
 .PHONY: bench
 bench: install ## Measure against BullMQ side by side and print ratios (about 5 minutes)
-	@$(LEASH) $(BIN)/python -m bench
+	@exec $(LEASH) $(BIN)/python -m bench
 
 .PHONY: e2e
 e2e: install ## Run tests/e2e on a kind cluster (KEEP=1 keeps it; ARGS= for pytest)
-	@$(LEASH) $(BIN)/python -m testbed.e2e $(ARGS)
+	@exec $(LEASH) $(BIN)/python -m testbed.e2e $(ARGS)
 
 .PHONY: verify
 verify: test e2e ## Run all of it: lint, tests and e2e
@@ -68,6 +71,6 @@ lock: install ## Resolve the dependencies anew and write the lock files
 
 .PHONY: clean
 clean: ## Remove what the targets made in this folder
-	@rm -rf $(VENV) testbed/workers/node_modules build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	@find operator testbed tests bench -name __pycache__ -prune -exec rm -rf {} +
+	@rm -rf $(VENV) testbed/workers/node_modules build .coverage* .hypothesis operator/*.egg-info bench/results.json .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@find . -name __pycache__ -prune -exec rm -rf {} +
 	@echo "Clean. Built binaries stay in $${JOBGROUP_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/jobgroup-operator}; delete that folder to build anew."

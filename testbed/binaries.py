@@ -4,6 +4,7 @@ import hashlib
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -114,10 +115,15 @@ def _download_envtest() -> None:
         package = "sigs.k8s.io/controller-runtime/tools/setup-envtest"
         print("Asking for published binaries with setup-envtest.", flush=True)
         _go(["-C", str(MODULE / "envtest"), "build", *flags, package], "build setup-envtest")
-        use = [str(tool), "use", f"{_MAJOR}.{_MINOR}.x", "--bin-dir", str(store)]
+        # It unpacks in place: what a killed download left must never be taken for binaries.
+        partial = store / "partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        use = [str(tool), "use", f"{_MAJOR}.{_MINOR}.x", "--bin-dir", str(partial)]
         done = subprocess.run(leashed(use), capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        print("They cannot be downloaded here; they will be built.", flush=True)
+        if done.returncode == 0:
+            (partial / "k8s").rename(store / "k8s")
+        else:
+            print("They cannot be downloaded here; they will be built.", flush=True)
 
 
 def _build(names: Iterable[str], folder: Path) -> None:
@@ -187,7 +193,8 @@ def _go_with_progress(arguments: list[str], total: int, started: float) -> None:
                         flush=True,
                     )
         except BaseException:
-            build.terminate()
+            # An interrupted go removes its work folder, a terminated one leaves it.
+            build.send_signal(signal.SIGINT)
             raise
     if build.returncode != 0:
         raise _explained("build the binaries", "".join(said[-20:]))

@@ -4,7 +4,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from testbed.errors import Unavailable
@@ -14,14 +14,14 @@ def cache_dir() -> Path:
     """Return the project's cache folder, made if need be."""
     chosen = os.environ.get("JOBGROUP_CACHE")
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(chosen) if chosen else Path(home) / "jobgroup-operator"
-    try:
+    folder = (Path(chosen) if chosen else Path(home) / "jobgroup-operator").absolute()
+    with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    if not os.access(folder, os.W_OK):
         raise Unavailable(
-            f"Cannot make the cache folder {folder} ({error.strerror}); "
+            f"The cache folder {folder} cannot be written to; "
             "set JOBGROUP_CACHE to a folder you may write to."
-        ) from error
+        )
     return folder
 
 

@@ -25,7 +25,7 @@ from testbed.processes import leashed
 
 GAVE_UP = 2
 INTERRUPTED = 130
-INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -87,14 +87,18 @@ def _on_own_cluster(arguments: Sequence[str], keep: bool) -> int:
 
 def _on_existing_cluster(arguments: Sequence[str]) -> int:
     chosen = cluster.existing(os.environ.get("E2E_CONTEXT"))
-    test_images = cluster.named_images(chosen)
-    if test_images is None:
-        docker = engine.running()
-        with _step("test images"):
-            test_images = cluster.made_images(docker)
-        with _step("loading the images"):
-            cluster.load(docker, chosen, test_images)
-    return _pytest(chosen, test_images, arguments)
+    try:
+        test_images = cluster.named_images(chosen)
+        if test_images is None:
+            docker = engine.running()
+            with _step("test images"):
+                test_images = cluster.made_images(docker)
+            with _step("loading the images"):
+                cluster.load(docker, chosen, test_images)
+        return _pytest(chosen, test_images, arguments)
+    finally:
+        # It holds the person's credentials.
+        chosen.kubeconfig.unlink(missing_ok=True)
 
 
 def _pytest(chosen: Cluster, test_images: TestImages, arguments: Sequence[str]) -> int:

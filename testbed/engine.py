@@ -85,6 +85,8 @@ def started(keep: bool = False) -> Iterator[Engine]:
             f"or run as root (docker info says: {absence})."
         )
     install("dockerd", "docker.io")
+    # Newer Debians ship the client apart from the daemon.
+    install("docker", "docker-cli")
     # Where systemd runs, the package has just started its service.
     if own.absence() is None:
         yield own

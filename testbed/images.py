@@ -23,6 +23,7 @@ from testbed.errors import Unavailable
 
 PROJECT = Path(__file__).resolve().parents[1]
 RECIPE = Path(__file__).resolve().parent / "node_image"
+LEFT_OUT = RECIPE / "left-out"
 # Marks what is ours in an engine that others use too.
 LABEL = "dev.jobgroups.testbed"
 
@@ -66,7 +67,8 @@ def node(engine: Engine) -> str:
         script = RECIPE / "make-node.sh"
         run(*sandboxed(script, root, folder, kind, version), doing="Assembling the node image")
 
-    tag = f"jobgroup/node:{fingerprint(RECIPE, binaries.MODULE, version, *NODE_PACKAGES)}"
+    parts = (RECIPE, binaries.MODULE, version, DEBIAN, *NODE_PACKAGES, *NODE_SETTINGS)
+    tag = f"jobgroup/node:{fingerprint(*parts)}"
     return obtained(engine, published[1], tag, NODE_SETTINGS, make)
 
 
@@ -74,14 +76,14 @@ def redis(engine: Engine) -> str:
     """Return an image whose command is redis-server, open to the pods of its cluster."""
     packages = ["redis-server"]
     settings = ('CMD ["redis-server", "--protected-mode", "no"]',)
-    tag = f"jobgroup/redis:{fingerprint(*packages, *settings)}"
+    tag = f"jobgroup/redis:{fingerprint(LEFT_OUT, DEBIAN, *packages, *settings)}"
     return obtained(engine, "redis:7", tag, settings, lambda root: debian_root(root, packages))
 
 
 def python(engine: Engine) -> str:
     """Return an image with Python alone, the base of the operator's."""
     packages = ["ca-certificates", "python3", "python3-pip"]
-    tag = f"jobgroup/python:{fingerprint(*packages)}"
+    tag = f"jobgroup/python:{fingerprint(LEFT_OUT, DEBIAN, *packages)}"
     published = f"python:{PYTHON}-slim-{DEBIAN}"
     return obtained(engine, published, tag, (), lambda root: debian_root(root, packages))
 
@@ -135,7 +137,7 @@ def obtained(
             # Docker takes the half of an archive for a whole one, so the name comes afterwards.
             pipe = 'tar -C "$0" --exclude-from "$1" -c . | docker import "${@:2}" -'
             shell: tuple[str, ...] = ("bash", "-o", "pipefail", "-c", pipe)
-            command = sandboxed(*shell, root, RECIPE / "left-out", *changes)
+            command = sandboxed(*shell, root, LEFT_OUT, *changes)
             image = engine.run(*command, doing=f"Importing {tag}")
             engine.run("docker", "tag", image, tag, doing=f"Naming {tag}")
             forget_older(engine, tag)

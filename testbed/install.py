@@ -1,5 +1,6 @@
 """What `make install` runs once the virtual environment stands: the stock workers, the binaries."""
 
+import errno
 import filecmp
 import shutil
 import subprocess
@@ -44,7 +45,16 @@ def install_binaries() -> str:
     return str(binaries.find(*TEST_BINARIES)["kube-apiserver"].parent)
 
 
+def find_openssl() -> str:
+    """Find what makes the key of the test API server's service accounts."""
+    found = shutil.which("openssl")
+    if not found:
+        raise Unavailable("There is no openssl on PATH; install it (apt-get install openssl).")
+    return found
+
+
 STEPS: dict[str, Callable[[], str]] = {
+    "openssl": find_openssl,
     "redis-server": lambda: str(find_redis()),
     "stock BullMQ workers": install_workers,
     f"Kubernetes {binaries.KUBERNETES_VERSION} for tests": install_binaries,
@@ -60,6 +70,11 @@ def main() -> int:
             print(f"  {name}: {outcome} ({time.monotonic() - started:.1f} s)", flush=True)
     except Unavailable as refusal:
         print(f"make install: {refusal}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print("make install: the disk is full; free some space and run it again.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("make install: interrupted; run it again and it goes on from here.", file=sys.stderr)

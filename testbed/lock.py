@@ -19,6 +19,7 @@ PYTHON_LOCKS = {
     "runtime": ["pyproject.toml", "--constraints", "locks/dev.txt"],
     "go": ["--group", "pyproject.toml:go"],
     "node": ["--group", "pyproject.toml:node"],
+    "redis": ["--group", "pyproject.toml:redis", "--no-deps"],
 }
 
 

@@ -76,9 +76,13 @@ class Server:
 
     def _wait_until(self, ready: Callable[[int], bool]) -> None:
         deadline = time.monotonic() + READY_SECONDS
-        while not ready(self.pid):
+        while True:
+            answers = ready(self.pid)
+            # Asked in this order, for on a port lost to a race somebody else may have answered.
             if (code := self._process.poll()) is not None:
                 raise Unavailable(f"{self.name} ended with code {code}: {self.last_words()}")
+            if answers:
+                return
             if time.monotonic() > deadline:
                 raise Unavailable(
                     f"{self.name} was not ready after {READY_SECONDS} s: {self.last_words()}"

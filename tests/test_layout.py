@@ -36,7 +36,7 @@ def test_every_test_folder_mirrors_a_source_folder() -> None:
 
 def test_lock_files_name_no_host() -> None:
     locks = [*ROOT.glob("locks/*.txt"), ROOT / "testbed/workers/package-lock.json"]
-    assert len(locks) == 5
+    assert len(locks) == 6
     assert [lock.name for lock in locks if "://" in lock.read_text()] == []
 
 
