@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from jobgroup import keys
 from jobgroup.snapshot import Settled
-from jobgroup.store import GRACE, RedisError, Store, backoff, is_transient
+from jobgroup.store import GRACE, RedisError, Store, backoff, is_transient, leave_if_cancelled
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +33,6 @@ class Counters:
     resyncs: int = 0
     repairs: int = 0
     errors: int = 0
-
-
-def _leave_if_cancelled() -> None:
-    """Obey a cancellation that redis-py has swallowed, as it does at some of its awaits."""
-    task = asyncio.current_task()
-    if task and task.cancelling():
-        raise asyncio.CancelledError
 
 
 class Driver:
@@ -68,7 +61,7 @@ class Driver:
         failures = 0
         resync_at = recheck_at = 0.0
         while True:
-            _leave_if_cancelled()
+            leave_if_cancelled()
             try:
                 await self.drain()
                 if time.monotonic() >= resync_at:
@@ -78,7 +71,7 @@ class Driver:
                     await self._settle([(group_id, "") for group_id in self._compensating])
                     recheck_at = time.monotonic() + self._recheck_seconds
                 failures = 0
-                _leave_if_cancelled()
+                leave_if_cancelled()
                 await self._store.wait_for_wakeup(
                     self._recheck_seconds if self._compensating else min(2, self._resync_seconds)
                 )

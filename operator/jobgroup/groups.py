@@ -5,6 +5,7 @@ jobgroup/driver.py.
 """
 
 import asyncio
+import math
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from jobgroup.errors import GroupNotFoundError, InvalidGroupStateError, JobGroup
 from jobgroup.plan import Plan, plan_group
 from jobgroup.snapshot import GroupEvent, GroupJob, GroupNode, GroupState
 from jobgroup.spec import check_group_id, parse_group
-from jobgroup.store import RedisError, Store, backoff, connect, is_transient
+from jobgroup.store import RedisError, Store, backoff, connect, is_transient, leave_if_cancelled
 
 # Shorter than the five seconds after which redis-py 8 gives up on a read.
 _BLOCK_MS = 2000
@@ -97,32 +98,36 @@ class JobGroups:
 
         A Redis that goes away meanwhile is waited for.
         """
+        deadline = time.monotonic() + (math.inf if timeout is None else timeout)
         last, failures = "", 0
-        async with asyncio.timeout(timeout):
-            while True:
-                try:
-                    # Where the stream ends is noted before the state is read, so nothing between
-                    # the two goes unheard.
-                    queue = await self.store.owning_queue(group_id)
-                    last = last or await self.store.newest_event(queue)
-                    state = await self.store.read(group_id)
-                    if state is None:
-                        raise GroupNotFoundError(group_id)
-                    if state.ended:
-                        return state
-                    last = await self._pause(queue, group_id, last)
-                    failures = 0
-                except RedisError as error:
-                    if not is_transient(error):
-                        raise
-                    failures += 1
-                    await asyncio.sleep(backoff(failures))
+        while True:
+            # Not asyncio.timeout: it cancels, and redis-py swallows some cancellations.
+            leave_if_cancelled()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"Group {group_id} has not ended after {timeout} s")
+            try:
+                # Where the stream ends is noted before the state is read, so nothing between the
+                # two goes unheard.
+                queue = await self.store.owning_queue(group_id)
+                last = last or await self.store.newest_event(queue)
+                state = await self.store.read(group_id)
+                if state is None:
+                    raise GroupNotFoundError(group_id)
+                if state.ended:
+                    return state
+                last = await self._pause(queue, group_id, last, deadline)
+                failures = 0
+            except RedisError as error:
+                if not is_transient(error):
+                    raise
+                failures += 1
+                await asyncio.sleep(min(backoff(failures), max(0, deadline - time.monotonic())))
 
-    async def _pause(self, queue: str, group_id: str, last_id: str) -> str:
+    async def _pause(self, queue: str, group_id: str, last_id: str, deadline: float) -> str:
         """Wait until the stream speaks of this group, or for a while: it may have been trimmed."""
-        look_again = time.monotonic() + _BLOCK_MS / 1000
-        while time.monotonic() < look_again:
-            last_id, found = await self._read_events(queue, last_id)
+        until = min(deadline, time.monotonic() + _BLOCK_MS / 1000)
+        while (left := until - time.monotonic()) > 0:
+            last_id, found = await self._read_events(queue, last_id, max(1, int(left * 1000)))
             if any(event.group_id == group_id for event in found):
                 break
         return last_id
@@ -135,8 +140,10 @@ class JobGroups:
             for event in found:
                 yield event
 
-    async def _read_events(self, queue: str, last_id: str) -> tuple[str, list[GroupEvent]]:
-        last_id, entries = await self.store.read_stream(queue, last_id, _BLOCK_MS)
+    async def _read_events(
+        self, queue: str, last_id: str, block: int = _BLOCK_MS
+    ) -> tuple[str, list[GroupEvent]]:
+        last_id, entries = await self.store.read_stream(queue, last_id, block)
         found = []
         for entry_id, fields in entries:
             if fields.get("event", "").startswith("group:"):

@@ -4,6 +4,7 @@ Times are milliseconds. What a script refuses arrives as the exception of its co
 goes wrong is redis-py's own.
 """
 
+import asyncio
 import random
 import re
 import time
@@ -75,6 +76,13 @@ def backoff(failures: int) -> float:
     first, longest = BACKOFF_SECONDS
     delay: float = min(longest, first * 2.0 ** min(failures - 1, 20))
     return delay * random.uniform(0.8, 1.2)  # noqa: S311 (no secret: drivers must not retry in step)
+
+
+def leave_if_cancelled() -> None:
+    """Obey a cancellation that redis-py has swallowed, as it does at some of its awaits."""
+    task = asyncio.current_task()
+    if task and task.cancelling():
+        raise asyncio.CancelledError
 
 
 class Store:
@@ -231,4 +239,13 @@ def _refusal(error: Exception) -> JobGroupError:
     raise error
 
 
-__all__ = ["GRACE", "RedisError", "Store", "backoff", "connect", "is_transient", "now_ms"]
+__all__ = [
+    "GRACE",
+    "RedisError",
+    "Store",
+    "backoff",
+    "connect",
+    "is_transient",
+    "leave_if_cancelled",
+    "now_ms",
+]
