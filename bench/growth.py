@@ -83,9 +83,11 @@ async def memory(bench: Bench) -> list[Row]:
 
     async def used(make: Awaitable[Any]) -> float:
         await bench.redis.flushall()
-        before = (await bench.redis.info("memory"))["used_memory"]
         await make
-        return float((await bench.redis.info("memory"))["used_memory"] - before) / count
+        pipeline = bench.redis.pipeline(transaction=False)
+        async for key in bench.redis.scan_iter("*", count=1000):
+            pipeline.memory_usage(key, samples=0)
+        return float(sum(await pipeline.execute())) / count
 
     bare = await used(bench.bullmq("jobs", count=count, queues=QUEUES, data=DATA))
     flows = await used(bench.bullmq("flows", **flow))

@@ -13,8 +13,10 @@ from testbed.errors import Unavailable
 from testbed.processes import leashed
 
 
-def run(*command: str | Path, doing: str, env: Mapping[str, str] | None = None) -> str:
-    """Run a command and return what it printed; if it fails, say so in one sentence."""
+def run(
+    *command: str | Path, doing: str, env: Mapping[str, str] | None = None, advice: str = ""
+) -> str:
+    """Run a command and return what it printed; if it fails, say so and what to do about it."""
     if shutil.which(command[0]) is None:
         raise Unavailable(f"{doing} failed: there is no {command[0]} on the PATH.")
     done = completed(command, env)
@@ -28,7 +30,8 @@ def run(*command: str | Path, doing: str, env: Mapping[str, str] | None = None) 
         )
     log = cache_dir() / "failed-command.log"
     log.write_text(f"$ {' '.join(map(str, command))}\n{said}")
-    raise Unavailable(f"{doing} failed: {reason(done)} (all it printed is in {log})")
+    told = f"{doing} failed: {reason(done)} (all it printed is in {log})"
+    raise Unavailable(f"{told}; {advice}" if advice else told)
 
 
 def completed(
@@ -70,5 +73,6 @@ def install(program: str, package: str) -> None:
         run("apt-get", "update", "-q", doing="Updating the package lists", env=env)
     # An earlier run may have been interrupted just here.
     run("dpkg", "--configure", "-a", doing="Finishing an earlier installation", env=env)
-    options = ("-y", "-q", "--no-install-recommends")
-    run("apt-get", "install", *options, package, doing=f"Installing {package}", env=env)
+    command = ("apt-get", "install", "-y", "-q", "--no-install-recommends", package)
+    advice = f"check that apt reaches its package sources, or install {package} by hand."
+    run(*command, doing=f"Installing {package}", env=env, advice=advice)

@@ -149,9 +149,11 @@ def debian_root(root: Path, packages: Sequence[str]) -> None:
     require_space(cache_dir(), ROOT_GIGABYTES)
     install("debootstrap", "debootstrap")
     options = ("--variant=minbase", f"--include={','.join(packages)}")
+    mirror = [given] if (given := os.environ.get("DEBIAN_MIRROR")) else []
     run(
-        *sandboxed("debootstrap", *options, DEBIAN, root),
+        *sandboxed("debootstrap", *options, DEBIAN, root, *mirror),
         doing=f"Unpacking Debian with {', '.join(packages[:3])}",
+        advice="check that this machine reaches a Debian mirror, or name one in DEBIAN_MIRROR.",
     )
 
 

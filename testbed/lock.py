@@ -5,13 +5,16 @@ mirror.
 """
 
 import json
-import subprocess
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+from testbed.commands import run
+from testbed.errors import Unavailable
 from testbed.stock import CLIENTS
-from testbed.toolchain import ROOT, npm
+from testbed.toolchain import npm
 
 # What ships is held to the versions that were tested, which the stock worker narrows.
 PYTHON_LOCKS = {
@@ -28,19 +31,19 @@ def lock_python() -> None:
     uv = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--upgrade", "--universal"]
     uv += ["--generate-hashes", "--no-header", "--no-annotate", "--python-version", "3.11"]
     for name, source in PYTHON_LOCKS.items():
-        subprocess.run([*uv, *source, "--output-file", f"locks/{name}.txt"], cwd=ROOT, check=True)
+        run(*uv, *source, "--output-file", f"locks/{name}.txt", doing=f"Writing locks/{name}.txt")
 
 
 def lock_node() -> None:
     """Write package-lock.json, without the addresses npm would note in it."""
-    lock = CLIENTS / "package-lock.json"
-    lock.unlink(missing_ok=True)
-    subprocess.run(
-        [*npm(), "install", "--package-lock-only", "--ignore-scripts"],
-        cwd=CLIENTS,
-        check=True,
-    )
-    strip_addresses(lock)
+    # Beside an installed node_modules npm copies what stands there, which has no hashes.
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(CLIENTS / "package.json", folder)
+        options = ("--package-lock-only", "--ignore-scripts", "--prefix", folder)
+        run(*npm(), "install", *options, doing="Writing package-lock.json")
+        lock = Path(folder) / "package-lock.json"
+        strip_addresses(lock)
+        shutil.copy(lock, CLIENTS)
 
 
 def strip_addresses(lock: Path) -> None:
@@ -52,6 +55,16 @@ def strip_addresses(lock: Path) -> None:
     lock.write_text(json.dumps(content, indent=2) + "\n")
 
 
+def main() -> int:
+    """Write all lock files, or say in a sentence why not."""
+    try:
+        lock_python()
+        lock_node()
+    except Unavailable as refusal:
+        print(f"make lock: {refusal}", file=sys.stderr)
+        return 2
+    return 0
+
+
 if __name__ == "__main__":
-    lock_python()
-    lock_node()
+    sys.exit(main())

@@ -11,6 +11,7 @@ driver    (redis)  what moves sagas on
 errors             one exception for each refusal
 """
 
+from jobgroup.connection import connect
 from jobgroup.driver import Driver
 from jobgroup.errors import (
     EmptyGroupError,
@@ -28,7 +29,7 @@ from jobgroup.errors import (
 )
 from jobgroup.groups import JobGroups
 from jobgroup.snapshot import GroupEvent, GroupJob, GroupNode, GroupState
-from jobgroup.store import Store, connect
+from jobgroup.store import Store
 
 __version__ = "0.1.0"
 

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jobgroup import keys
+from jobgroup.connection import RedisError, backoff, is_transient, leave_if_cancelled
 from jobgroup.snapshot import Settled
-from jobgroup.store import GRACE, RedisError, Store, backoff, is_transient, leave_if_cancelled
+from jobgroup.store import GRACE, Store
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
 
 from jobgroup import keys
+from jobgroup.connection import RedisError, backoff, connect, is_transient, leave_if_cancelled
 from jobgroup.errors import GroupNotFoundError, InvalidGroupStateError, JobGroupError
 from jobgroup.plan import Plan, plan_group
 from jobgroup.snapshot import GroupEvent, GroupJob, GroupNode, GroupState
 from jobgroup.spec import check_group_id, parse_group
-from jobgroup.store import RedisError, Store, backoff, connect, is_transient, leave_if_cancelled
+from jobgroup.store import Store
 
 # Shorter than the five seconds after which redis-py 8 gives up on a read.
 _BLOCK_MS = 2000

@@ -14,7 +14,16 @@ from typing import Any
 import msgpack
 
 from jobgroup.errors import InvalidSpecError
-from jobgroup.spec import Compensation, Group, Job, JobOptions, RetryOptions, undo_options
+from jobgroup.spec import (
+    Compensation,
+    Group,
+    Job,
+    JobOptions,
+    Keep,
+    Retention,
+    RetryOptions,
+    undo_options,
+)
 
 # json.dumps makes such an encoder anew for every value.
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -38,24 +47,12 @@ class Plan:
 def plan_group(group: Group, group_id: str, owner: str = "headless") -> Plan:
     """Spell out every job and every undo that may follow."""
     tag = f'{{"id":"{group_id}","name":{to_json(group.name)}}}'
-    undos = [
-        text
-        for name, undo in group.compensation.items()
-        for text in (f"undo:{name}", _undo(name, undo, group_id))
-    ]
     members = [_member(job, tag, job.name in group.compensation) for job in group.jobs]
-    compensation = {
-        name: {
-            "name": undo.name,
-            "data": undo.data,
-            "opts": undo.opts.model_dump(exclude_none=True),
-            "when": undo.when,
-        }
-        for name, undo in group.compensation.items()
-    }
-    texts = [group_id, group.name, owner, to_json(compensation) if compensation else "{}"]
-    packed = _pack([*texts, members, undos])
     ids = tuple(f"{group_id}-{n}" for n in range(len(group.jobs)))
+    compensation, fields = _compensation(group, group_id) if group.compensation else ("{}", [])
+    if retention := _retention(group.jobs, ids):
+        fields += "retention", _pack(retention)
+    packed = _pack([group_id, group.name, owner, compensation, members, fields])
     digest = sha1(packed, usedforsecurity=False).hexdigest()
     return Plan(group_id, group.name, packed, digest, ids)
 
@@ -92,6 +89,12 @@ def _data_to_json(data: Any) -> str:
 
 def _check_nesting(value: Any, levels: int) -> None:
     """Refuse a key that JSON would make a text, and what is too deep for a worker to read."""
+    if not isinstance(value, (dict, list, tuple)):
+        return
+    if levels == 0:
+        raise InvalidSpecError(
+            f"data cannot be written as JSON: it is nested more than {MAX_DEPTH} levels deep"
+        )
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
@@ -99,12 +102,6 @@ def _check_nesting(value: Any, levels: int) -> None:
                     f"data cannot be written as JSON: the key {key!r} is not a text"
                 )
         value = value.values()
-    elif not isinstance(value, (list, tuple)):
-        return
-    if levels == 0:
-        raise InvalidSpecError(
-            f"data cannot be written as JSON: it is nested more than {MAX_DEPTH} levels deep"
-        )
     for item in value:
         if isinstance(item, (dict, list, tuple)):
             _check_nesting(item, levels - 1)
@@ -114,8 +111,9 @@ def _member(job: Job, tag: str, has_undo: bool) -> list[Any]:
     opts = job.opts
     data = _data_to_json(job.data)
     text = f'{_options(opts)},"group":{tag}}}'
-    size = len(data.encode()) + len(text.encode())
-    if size > MAX_PAYLOAD:
+    # A character takes up to four bytes: few payloads have to be counted.
+    long = len(data) + len(text) > MAX_PAYLOAD // 4
+    if long and (size := len(data.encode()) + len(text.encode())) > MAX_PAYLOAD:
         raise InvalidSpecError(
             f"Job payload size {size / 1048576:.1f} MB exceeds limit of"
             f" {MAX_PAYLOAD / 1048576:.1f} MB"
@@ -136,6 +134,37 @@ def _member(job: Job, tag: str, has_undo: bool) -> list[Any]:
 def _options(opts: JobOptions) -> str:
     """Spell a member's options, open at the end."""
     return to_json({"attempts": 0, **_stock_options(opts)})[:-1]
+
+
+def _compensation(group: Group, group_id: str) -> tuple[str, list[str | bytes]]:
+    """Spell the mappings out as they were given, and as fields of what their undos share."""
+    given: dict[str, Any] = {}
+    undos: list[str | bytes] = []
+    for name, undo in group.compensation.items():
+        opts = undo.opts.model_dump(exclude_none=True)
+        given[name] = {"name": undo.name, "data": undo.data, "opts": opts, "when": undo.when}
+        undos += f"undo:{name}", _undo(name, undo, group_id)
+    return to_json(given), undos
+
+
+def _retention(jobs: Sequence[Job], ids: Sequence[str]) -> list[Any]:
+    """List what members ask to become of them once the group has ended."""
+    asked = [
+        (job.queueName, job_id, _keep(job.opts.removeOnComplete), _keep(job.opts.removeOnFail))
+        for job, job_id in zip(jobs, ids, strict=True)
+        if job.opts.removeOnComplete is not None or job.opts.removeOnFail is not None
+    ]
+    return [entry for entry in asked if any(entry[2:])]
+
+
+def _keep(asked: Keep | None) -> tuple[Any, Any] | None:
+    """Return how many jobs to keep and for how many seconds, False for any; None keeps all."""
+    if isinstance(asked, Retention):
+        count, age = (False if each is None else each for each in (asked.count, asked.age))
+        return None if count is age is False else (count, age)
+    if asked is None or asked is False:
+        return None
+    return (0 if asked is True else asked), False
 
 
 def _undo(name: str, undo: Compensation, group_id: str) -> bytes:

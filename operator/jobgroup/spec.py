@@ -17,7 +17,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 
 from jobgroup.errors import (
     EmptyGroupError,
@@ -26,6 +25,7 @@ from jobgroup.errors import (
     JobInGroupError,
     UnknownCompensationError,
 )
+from jobgroup.sentences import sentence
 
 MAX_JOBS = 2000
 MAX_PRIORITY = 2_097_151
@@ -165,7 +165,7 @@ def parse_group(
         raise InvalidSpecError(
             f"jobs: {len(jobs)} jobs are more than the {MAX_JOBS} a group may have"
         )
-    if not isinstance(compensation, Mapping | None):
+    if compensation is not None and not isinstance(compensation, Mapping):
         raise InvalidSpecError("compensation: Input should be a mapping")
     _check_membership(jobs)
     if compensation:
@@ -175,7 +175,7 @@ def parse_group(
             {"name": name, "jobs": tuple(jobs), "compensation": dict(compensation or {})}
         )
     except ValidationError as error:
-        raise InvalidSpecError(_sentence(error)) from None
+        raise InvalidSpecError(sentence(error)) from None
     for n, job_spec in enumerate(group.jobs):
         if job_spec.queueName == "_jobgroups":
             raise InvalidSpecError(f'jobs[{n}].queueName: "_jobgroups" is reserved')
@@ -195,7 +195,7 @@ def _check_membership(jobs: Sequence[Mapping[str, Any]]) -> None:
     """Refuse a job that is already somebody else's."""
     for job in jobs:
         opts = job.get("opts") if isinstance(job, Mapping) else None
-        if isinstance(opts, Mapping):
+        if opts and isinstance(opts, Mapping):
             if opts.get("parent") is not None:
                 raise JobInFlowError
             if opts.get("group") is not None:
@@ -211,59 +211,3 @@ def check_group_id(group_id: str) -> str:
     if group_id.endswith("-undo") or group_id in RESERVED_IDS:
         raise InvalidSpecError(f"Group id {group_id!r} is reserved")
     return group_id
-
-
-# What pydantic calls a value of the wrong kind, and what we say it should have been.
-_KINDS = {
-    "bool_type": "true or false",
-    "int_type": "an integer",
-    "model_type": "a mapping",
-    "string_type": "a text",
-}
-# What pydantic says in words that are not ours.
-_SENTENCES = {
-    "extra_forbidden": "there is no such option",
-    "string_pattern_mismatch": (
-        "Input should be 1 to 63 letters, digits, dots, underscores or hyphens"
-    ),
-    "string_unicode": "Input should be whole characters, not half a surrogate pair",
-}
-# Fields that may be of several kinds, and how pydantic names the kinds in a location.
-_UNIONS = {"backoff", "removeOnComplete", "removeOnFail"}
-_BRANCHES = {"Backoff", "Retention", "bool", "constrained-int"}
-
-
-def _sentence(error: ValidationError) -> str:
-    """Say what is wrong and where, about the first thing that is.
-
-    Of a field that may be of several kinds, pydantic says what is wrong with it as each of them.
-    The one that came furthest, or broke a rule and had the right kind, is the one meant.
-    """
-    problems = [(_place(problem), problem) for problem in error.errors(include_url=False)]
-    first = problems[0][0]
-    problems = [(place, each) for place, each in problems if place[: len(first)] == first]
-    depth = max(len(place) for place, _ in problems)
-    problems = [(place, each) for place, each in problems if len(place) == depth]
-    rules = [(place, each) for place, each in problems if each["type"] not in _KINDS]
-    place, problem = (rules or problems)[0]
-    where = _spell(place)
-    if rules:
-        said = _SENTENCES.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
-        return f"{where}: {said}"
-    kinds = dict.fromkeys(_KINDS[each["type"]] for _, each in problems)
-    return f"{where}: Input should be {' or '.join(kinds)}"
-
-
-def _place(problem: ErrorDetails) -> tuple[int | str, ...]:
-    """Return where a problem is, without the kinds of a union that pydantic tried."""
-    parts = problem["loc"]
-    return tuple(
-        part
-        for before, part in zip(("", *parts), parts, strict=False)
-        if not (before in _UNIONS and part in _BRANCHES)
-    )
-
-
-def _spell(place: tuple[int | str, ...]) -> str:
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
-    return text.removeprefix(".")

@@ -4,17 +4,13 @@ Times are milliseconds. What a script refuses arrives as the exception of its co
 goes wrong is redis-py's own.
 """
 
-import asyncio
-import random
-import re
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from redis import exceptions
 from redis.asyncio import Redis
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
 from jobgroup import keys
 from jobgroup.errors import (
@@ -34,55 +30,13 @@ TOMBSTONE = 30 * 24 * 3600 * 1000
 # Of one call that creates several groups: some two milliseconds of work.
 BATCH_JOBS = 60
 BATCH_BYTES = 1_000_000
-BACKOFF_SECONDS = (0.1, 30.0)
 # A group that failed stays parked with its score raised by this; see lua/includes/park.lua.
 ENDED_SCORE = 10**15
-
-_AWAY = (
-    exceptions.BusyLoadingError,
-    exceptions.ConnectionError,
-    exceptions.OutOfMemoryError,
-    exceptions.ReadOnlyError,
-    exceptions.TimeoutError,
-)
-# Not only the first word: up to 6.2 Redis puts its own in front of what went wrong in a script.
-_WAITED_OUT = re.compile(
-    r"\b(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY|TRYAGAIN)\b"
-)
 
 
 def now_ms() -> int:
     """Return the time as BullMQ counts it."""
     return time.time_ns() // 1_000_000
-
-
-def connect(url: str) -> Redis:
-    """Open a client fit for the store: texts, whatever bytes a worker wrote as its reason."""
-    client: Redis = Redis.from_url(url, decode_responses=True, encoding_errors="replace")
-    return client
-
-
-def is_transient(error: BaseException) -> bool:
-    """Say whether waiting may help: Redis is away, starting, full or busy."""
-    if isinstance(error, exceptions.AuthenticationError):
-        return False
-    if isinstance(error, _AWAY):
-        return True
-    return isinstance(error, ResponseError) and bool(_WAITED_OUT.search(str(error)))
-
-
-def backoff(failures: int) -> float:
-    """Return the seconds to wait after so many failures in a row: doubling, capped, jittered."""
-    first, longest = BACKOFF_SECONDS
-    delay: float = min(longest, first * 2.0 ** min(failures - 1, 20))
-    return delay * random.uniform(0.8, 1.2)  # noqa: S311 (no secret: drivers must not retry in step)
-
-
-def leave_if_cancelled() -> None:
-    """Obey a cancellation that redis-py has swallowed, as it does at some of its awaits."""
-    task = asyncio.current_task()
-    if task and task.cancelling():
-        raise asyncio.CancelledError
 
 
 class Store:
@@ -237,15 +191,3 @@ def _refusal(error: Exception) -> JobGroupError:
     if code == InvalidGroupStateError.code:
         return InvalidGroupStateError(detail)
     raise error
-
-
-__all__ = [
-    "GRACE",
-    "RedisError",
-    "Store",
-    "backoff",
-    "connect",
-    "is_transient",
-    "leave_if_cancelled",
-    "now_ms",
-]

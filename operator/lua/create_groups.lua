@@ -19,7 +19,7 @@
 local parked, now, prefix, plans = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 
 local function create_group(digest, plan)
-  local gid, name, owner, compensation, members, undos = unpack(cmsgpack.unpack(plan))
+  local gid, name, owner, compensation, members, fields = unpack(cmsgpack.unpack(plan))
   local k = keys_of(prefix, gid, members[1][1])
   local job_keys = {}
   for n, member in ipairs(members) do job_keys[n] = prefix .. ":" .. member[1] .. ":" .. gid .. "-" .. (n - 1) end
@@ -61,7 +61,7 @@ local function create_group(digest, plan)
   redis.call("HSET", k.parent, "queue", members[1][1], "queues", table.concat(names, " "),
     "owner", owner, "digest", digest)
   bulk("SADD", k.open, job_keys)
-  bulk("HSET", k.parent, undos)
+  bulk("HSET", k.parent, fields)
   bulk("HSET", k.templates, templates)
   bulk("HSET", k.jobs, statuses)
   redis.call("HSET", k.group, "name", name, "state", "ACTIVE", "createdAt", now, "updatedAt", now,

@@ -9,7 +9,7 @@ from redis import exceptions
 from redis.asyncio import Redis
 
 from jobgroup import Driver, JobGroups, Store, connect
-from jobgroup.store import backoff, is_transient
+from jobgroup.connection import backoff, is_transient
 from testbed.redis_server import RedisServer
 
 JOBS = [{"name": "pay", "queueName": "payments"}, {"name": "ship", "queueName": "shipping"}]

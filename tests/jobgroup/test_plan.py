@@ -18,9 +18,15 @@ def plan(data: Any = None, opts: Any = None, undo: Any = None, group_id: str = "
     return plan_group(parse_group("order", [job], {"charge": undo} if undo else None), group_id)
 
 
+def unpack(plan: Plan) -> tuple[Any, Any]:
+    """Return the members of a plan and the fields of their parent."""
+    *_, members, fields = msgpack.unpackb(plan.packed, unicode_errors="surrogateescape")
+    return members, fields
+
+
 def member(plan: Plan) -> dict[str, Any]:
     """Return the one member of a plan as a worker will read it."""
-    _, _, _, _, members, _ = msgpack.unpackb(plan.packed)
+    members, _ = unpack(plan)
     ((queue, name, data, opts, *_),) = members
     return {"queue": queue, "name": name, "data": json.loads(data), "opts": json.loads(opts)}
 
@@ -55,6 +61,28 @@ def test_options_are_spelt_as_stock_clients_read_them() -> None:
         "removeOnFail": False,
         "group": {"id": "g", "name": "order"},
     }
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        ({"removeOnComplete": True}, ([0, False], None)),
+        ({"removeOnComplete": 0}, ([0, False], None)),
+        ({"removeOnComplete": False, "removeOnFail": 7}, (None, [7, False])),
+        ({"removeOnFail": {"age": 0}}, (None, [False, 0])),
+        ({"removeOnComplete": {"age": 5, "count": 2}}, ([2, 5], None)),
+        ({"removeOnComplete": {}, "removeOnFail": False}, None),
+        ({}, None),
+    ],
+)
+def test_what_is_asked_of_retention_is_noted_for_later(asked: Any, kept: Any) -> None:
+    _, fields = unpack(plan(opts=asked))
+    if kept is None:
+        assert fields == []
+    else:
+        assert fields[0] == "retention"
+        packed = fields[1].encode(errors="surrogateescape")
+        assert msgpack.unpackb(packed) == [["payments", "g-0", *kept]]
 
 
 def test_the_same_definition_is_the_same_plan_and_any_change_is_another() -> None:

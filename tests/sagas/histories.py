@@ -4,7 +4,6 @@ No rule has a precondition: which rules are tried must not depend on what Redis 
 history could be run again. A step that is about nothing does nothing.
 """
 
-import os
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
@@ -28,7 +27,6 @@ from tests.sagas.world import A_LONG_WHILE, Definition, World, planned
 T = TypeVar("T")
 
 SETTINGS = settings(
-    max_examples=int(os.environ.get("HISTORIES", "2000")),
     stateful_step_count=50,
     phases=(Phase.generate, Phase.shrink),
     deadline=None,
@@ -364,7 +362,7 @@ class History(RuleBasedStateMachine):
         world.check_removed()
 
 
-def run_histories(ground_: Ground, settings_: settings = SETTINGS) -> None:
+def run_histories(ground_: Ground, settings_: settings) -> None:
     """Run as many histories as the settings say; raise what the first bad one found."""
 
     class Here(History):

@@ -119,7 +119,7 @@ BUGS = {
 @pytest.mark.parametrize("name", BUGS)
 def test_the_bug_is_found(name: str, redis_url: str, prefix: str, tmp_path: Path) -> None:
     lua = plant(BUGS[name], tmp_path / "lua")
-    find = settings(SETTINGS, phases=(Phase.generate,), print_blob=False)
+    find = settings(SETTINGS, max_examples=2000, phases=(Phase.generate,), print_blob=False)
     with (
         ground(redis_url, prefix, tmp_path / "kits", lua) as shared,
         pytest.raises(AssertionError),

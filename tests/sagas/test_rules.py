@@ -306,6 +306,18 @@ async def test_a_key_of_another_type_refuses_the_whole_group(
     await redis.delete(f"{prefix}:{spoilt}")
 
 
+async def test_a_counter_that_is_no_number_refuses_the_whole_group(
+    redis_url: str, redis: Redis, prefix: str
+) -> None:
+    await redis.set(f"{prefix}:inventory:pc", "spoilt")
+    jobs = [job("charge"), job("pack", "inventory", priority=1)]
+    async with JobGroups.connect(redis_url, prefix) as groups:
+        with pytest.raises(ResponseError, match=f"NOTANUMBER {prefix}:inventory:pc"):
+            await groups.add_group("order", jobs)
+    assert await redis.keys(f"{prefix}:*") == [f"{prefix}:inventory:pc"]
+    await redis.delete(f"{prefix}:inventory:pc")
+
+
 async def waiting(sagas: Sagas, key: str) -> list[str]:
     """Return the jobs of a list in the order in which workers take them."""
     return [str(job) for job in await sagas.redis.lrange(f"{sagas.prefix}:{key}", 0, -1)][::-1]

@@ -17,7 +17,7 @@ local function open_queue(queues, prefix, name, delay, priority)
       list = base .. (meta[1] and "paused" or "wait"),
       marker = base .. "marker",
       quiet = meta[1] or (concurrency and redis.call("LLEN", base .. "active") >= concurrency),
-      max_events = meta[3],
+      max_events = string.match(meta[3] or "", "^%d+$"),
       head = {},
       tail = {},
     }
@@ -29,7 +29,8 @@ local function open_queue(queues, prefix, name, delay, priority)
     queue.delayed = queue.delayed or redis.call("ZCARD", queue.base .. "delayed")
   elseif priority then
     queue.prioritized = queue.prioritized or redis.call("ZCARD", queue.base .. "prioritized")
-    queue.pc = queue.pc or redis.call("GET", queue.base .. "pc")
+    queue.pc = queue.pc or redis.call("GET", queue.base .. "pc") or "0"
+    if not string.match(queue.pc, "^%d+$") then error("NOTANUMBER " .. queue.base .. "pc", 0) end
   else
     queue.waiting = queue.waiting or redis.call("LLEN", queue.list)
   end

@@ -7,12 +7,12 @@
 ]]
 local function park(k, gid, now, state, more, token)
   if token ~= "" then redis.call("LREM", k.wakeups, 1, token) end
-  if state == "COMPLETED" then
-    redis.call("ZREM", k.parked, gid)
-  elseif more then
+  if more then
     redis.call("ZREM", k.parked, gid)
     redis.call("RPUSH", k.wakeups, gid)
     redis.call("ZADD", k.books .. ":marker", 0, "0")
+  elseif state == "COMPLETED" then
+    redis.call("ZREM", k.parked, gid)
   else
     local running = state == "ACTIVE" or state == "COMPENSATING"
     local score = running and now or now + 1e15

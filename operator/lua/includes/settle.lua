@@ -12,6 +12,7 @@
 -- @include make_undos
 -- @include bulk
 -- @include undo_results
+-- @include sweep
 local function settle(k, prefix, gid, now, request, grace)
   local group = redis.call("HMGET", k.group, "state", "totalJobs", "name", "cancelledCount", "undoCount",
     "completedCount", "failedCount")
@@ -106,5 +107,6 @@ local function settle(k, prefix, gid, now, request, grace)
     end
     redis.call("HINCRBY", k.group, "revision", 1)
   end
+  if ended and not more then more = sweep(k, prefix, now) end
   return state, before, more, facts.open
 end

@@ -1,0 +1,113 @@
+"""What a member asks of retention is done once its group has ended, and not before."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from jobgroup import GroupNode
+from testbed.fixtures import QueueNamer
+from testbed.sagas import Sagas, job, undo
+from testbed.stock import StockClient, fails_for_good, hangs, returns
+from testbed.waiting import eventually
+
+StartClient = Callable[[str], Awaitable[StockClient]]
+
+
+async def kept(sagas: Sagas, *orders: GroupNode) -> list[str]:
+    """Return the jobs that are still there, as <order>-<member>."""
+    ids = {
+        made.job_id: f"{n}-{m}"
+        for n, order in enumerate(orders)
+        for m, made in enumerate(order.jobs)
+    }
+    found = {key.rpartition(":")[2] for key in await sagas.keys("payments:*")}
+    return [name for job_id, name in ids.items() if job_id in found]
+
+
+async def test_a_member_that_is_not_to_be_kept_goes_when_its_group_has_ended(
+    sagas: Sagas, client: StockClient
+) -> None:
+    members = [
+        job("charge", removeOnComplete=True),
+        job("reserve", removeOnComplete=0),
+        job("note", removeOnFail=True),
+        job("mail", "mails"),
+    ]
+    order = await sagas.add(*members)
+    await client.work("payments", {"charge": returns(1)})
+    await sagas.reaches(order.group_id, completed_count=3)
+    assert await kept(sagas, order) == ["0-0", "0-1", "0-2"]
+
+    await client.work("mails")
+    assert (await sagas.ends(order.group_id)).completed_count == 4
+    assert await kept(sagas, order) == ["0-2"]
+    assert await sagas.statuses(order.group_id) == ["completed"] * 4
+
+
+async def test_a_failed_member_goes_and_is_still_known_with_its_undos(
+    sagas: Sagas, client: StockClient
+) -> None:
+    members = [
+        job("charge", removeOnComplete={"count": 0}, removeOnFail=False),
+        job("refuse", delay=50, removeOnFail=True),
+    ]
+    order = await sagas.add(*members, undos={"charge": undo("refund")})
+    await client.work("payments", {"charge": returns({"id": 7}), "refuse": fails_for_good("no")})
+    await sagas.reaches(order.group_id, state="COMPENSATING")
+    assert await kept(sagas, order) == ["0-0", "0-1"]
+
+    await client.work("payments:compensation")
+    ended = await sagas.ends(order.group_id)
+    assert (ended.state, ended.reason, ended.undone_count) == ("FAILED", "no", 1)
+    assert await kept(sagas, order) == []
+    assert await sagas.statuses(order.group_id) == ["completed", "failed"]
+
+
+@pytest.mark.parametrize("keep", [2, {"count": 2, "age": 3600}])
+async def test_so_many_are_kept_and_nobody_elses_are_touched(
+    sagas: Sagas, start_client: StartClient, queue: QueueNamer, keep: object
+) -> None:
+    queue("payments")
+    client = await start_client("bullmq6")
+    foreign = await client.add("payments", "foreign")
+    running = await sagas.add(job("charge"), job("hang", "mails"))
+    await client.work("payments")
+    await client.work("mails", {"hang": hangs()})
+    await sagas.reaches(running.group_id, completed_count=1)
+    orders = []
+    for _ in range(4):
+        orders.append(await sagas.add(job("charge", removeOnComplete=keep)))
+        await sagas.ends(orders[-1].group_id)
+    assert await kept(sagas, *orders) == ["2-0", "3-0"]
+    assert await kept(sagas, running) == ["0-0"]
+    assert await sagas.redis.exists(f"{sagas.prefix}:payments:{foreign}")
+    await client.release("hang")
+    await sagas.ends(running.group_id)
+
+
+async def test_those_past_their_age_go(sagas: Sagas, start_client: StartClient) -> None:
+    client = await start_client("bullmq6")
+    await client.work("payments")
+    old = await sagas.add(job("charge"))
+    await sagas.ends(old.group_id)
+    completed = f"{sagas.prefix}:payments:completed"
+    await sagas.redis.zincrby(completed, -61_000, old.jobs[0].job_id)
+    young = await sagas.add(job("charge", removeOnComplete={"age": 60}))
+    await sagas.ends(young.group_id)
+    assert await kept(sagas, old, young) == ["1-0"]
+
+
+async def test_a_large_group_is_swept_to_the_last_member(
+    sagas: Sagas, start_client: StartClient
+) -> None:
+    client = await start_client("bullmq6")
+    order = await sagas.add(*(job(f"job-{n}", removeOnComplete=True) for n in range(1500)))
+    await client.work("payments", concurrency=50)
+    await sagas.ends(order.group_id)
+
+    async def swept() -> bool:
+        return not await kept(sagas, order)
+
+    await eventually(swept)
+    assert await sagas.groups.store.wakeups(10) == []
+    assert await sagas.groups.store.parked() == []
