@@ -59,7 +59,7 @@ class JobGroups:
         plans = [
             plan_group(
                 parse_group(group["name"], group["jobs"], group.get("compensation")),
-                check_group_id(group.get("group_id") or str(uuid.uuid4())),
+                check_group_id(given) if (given := group.get("group_id")) else str(uuid.uuid4()),
             )
             for group in groups
         ]
@@ -153,19 +153,13 @@ class JobGroups:
         return last_id, found
 
     def _node(self, plan: Plan, jobs: Sequence[Mapping[str, Any]]) -> GroupNode:
-        return GroupNode(
-            plan.group_id,
-            plan.group_name,
-            tuple(
-                GroupJob(
-                    job_id,
-                    keys.job(self.store.prefix, job["queueName"], job_id),
-                    "pending",
-                    job["queueName"],
-                )
-                for job_id, job in zip(plan.job_ids, jobs, strict=True)
-            ),
-        )
+        prefix = self.store.prefix
+        queues = [job["queueName"] for job in jobs]
+        made = [
+            GroupJob(job_id, keys.job(prefix, queue, job_id), "pending", queue)
+            for job_id, queue in zip(plan.job_ids, queues, strict=True)
+        ]
+        return GroupNode(plan.group_id, plan.group_name, tuple(made))
 
     async def aclose(self) -> None:
         """Close the client."""

@@ -29,6 +29,16 @@ def parked(prefix: str) -> str:
     return f"{prefix}:{BOOKS}:waiting-children"
 
 
+def epoch(prefix: str) -> str:
+    """Name the key that tells one life of a Redis from another."""
+    return f"{prefix}:{BOOKS}:epoch"
+
+
+def changed(prefix: str, owner: str) -> str:
+    """Name the set of an owner's groups that changed since it last looked."""
+    return f"{prefix}:{BOOKS}:changed:{owner}"
+
+
 def job(prefix: str, queue: str, job_id: str) -> str:
     """Name a job's hash."""
     return f"{prefix}:{queue}:{job_id}"

@@ -12,9 +12,11 @@ from hashlib import sha1
 from typing import Any
 
 import msgpack
+import pydantic_core
 
 from jobgroup.errors import InvalidSpecError
 from jobgroup.spec import (
+    NO_OPTIONS,
     Compensation,
     Group,
     Job,
@@ -27,6 +29,10 @@ from jobgroup.spec import (
 
 # json.dumps makes such an encoder anew for every value.
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_PLAIN = frozenset({str, bool, type(None)})
+# Larger numbers are rare, and some cannot be written at all.
+_LARGE = 2**63
+_PLAIN_CONTAINERS = frozenset({dict, list, tuple})
 
 MAX_PAYLOAD = 10 * 1024 * 1024
 # What any JSON reader takes, whatever is already on its stack.
@@ -69,51 +75,61 @@ def _pack(content: Sequence[Any]) -> bytes:
 
 
 def to_json(value: Any) -> str:
-    """Encode as compactly as BullMQ does."""
+    """Encode a text or options of ours as compactly as BullMQ does."""
+    return _data_to_json(value).decode()
+
+
+def _data_to_json(data: Any) -> bytes:
+    """Encode what a user wrote, if it comes back the same from JSON."""
     try:
-        text = _encode(value)
-        text.encode()
-    except UnicodeEncodeError:
+        if _is_plain(data, MAX_DEPTH):
+            # Five times faster, but it would also take what is no JSON.
+            return pydantic_core.to_json(data)
+        return _encode(data).encode()
+    except (UnicodeEncodeError, pydantic_core.PydanticSerializationError):
         # A lone surrogate has no UTF-8, but JSON can escape it.
-        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+        return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError) as error:
         raise InvalidSpecError(f"data cannot be written as JSON: {error}") from None
-    return text
 
 
-def _data_to_json(data: Any) -> str:
-    """Encode what a user wrote, if it comes back the same from JSON."""
-    _check_nesting(data, MAX_DEPTH)
-    return to_json(data)
+def _is_plain(value: Any, levels: int) -> bool:
+    """Say whether a value is JSON's own kinds all through.
 
-
-def _check_nesting(value: Any, levels: int) -> None:
-    """Refuse a key that JSON would make a text, and what is too deep for a worker to read."""
+    A key that JSON would make a text is refused, and what is too deep for a worker to read.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    if kind is int or kind is float:
+        return bool(-_LARGE < value < _LARGE)
     if not isinstance(value, (dict, list, tuple)):
-        return
+        return False
     if levels == 0:
         raise InvalidSpecError(
             f"data cannot be written as JSON: it is nested more than {MAX_DEPTH} levels deep"
         )
+    plain = kind in _PLAIN_CONTAINERS
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
                 raise InvalidSpecError(
                     f"data cannot be written as JSON: the key {key!r} is not a text"
                 )
+            plain = plain and type(key) is str
         value = value.values()
     for item in value:
-        if isinstance(item, (dict, list, tuple)):
-            _check_nesting(item, levels - 1)
+        if type(item) not in _PLAIN and not _is_plain(item, levels - 1):
+            plain = False
+    return plain
 
 
 def _member(job: Job, tag: str, has_undo: bool) -> list[Any]:
     opts = job.opts
+    options = _NO_OPTIONS if opts is NO_OPTIONS else _options(opts)
     data = _data_to_json(job.data)
-    text = f'{_options(opts)},"group":{tag}}}'
-    # A character takes up to four bytes: few payloads have to be counted.
-    long = len(data) + len(text) > MAX_PAYLOAD // 4
-    if long and (size := len(data.encode()) + len(text.encode())) > MAX_PAYLOAD:
+    text = f'{options},"group":{tag}}}'
+    if (size := len(data) + len(text.encode())) > MAX_PAYLOAD:
         raise InvalidSpecError(
             f"Job payload size {size / 1048576:.1f} MB exceeds limit of"
             f" {MAX_PAYLOAD / 1048576:.1f} MB"
@@ -152,7 +168,7 @@ def _retention(jobs: Sequence[Job], ids: Sequence[str]) -> list[Any]:
     asked = [
         (job.queueName, job_id, _keep(job.opts.removeOnComplete), _keep(job.opts.removeOnFail))
         for job, job_id in zip(jobs, ids, strict=True)
-        if job.opts.removeOnComplete is not None or job.opts.removeOnFail is not None
+        if job.opts is not NO_OPTIONS
     ]
     return [entry for entry in asked if any(entry[2:])]
 
@@ -170,7 +186,7 @@ def _keep(asked: Keep | None) -> tuple[Any, Any] | None:
 def _undo(name: str, undo: Compensation, group_id: str) -> bytes:
     """Spell out what all undos of one mapping share, up to the id of the member and from there."""
     head = f'{{"groupId":"{group_id}","originalJobName":{to_json(name)},"originalJobId":"'
-    tail = f',"compensationData":{_data_to_json(undo.data)}}}'
+    tail = b',"compensationData":' + _data_to_json(undo.data) + b"}"
     parts = [undo.name, _undo_options(undo.opts), head, tail, undo.when == "Started"]
     return _pack(parts)
 
@@ -192,3 +208,7 @@ def _stock_options(opts: RetryOptions) -> dict[str, Any]:
     if "keepLogs" in chosen:
         chosen["kl"] = chosen.pop("keepLogs")
     return {**chosen, "removeOnComplete": False, "removeOnFail": False}
+
+
+# Most jobs have none; hashing them to find that out costs more than all else about them.
+_NO_OPTIONS = _options(NO_OPTIONS)

@@ -28,7 +28,7 @@ def group_fields(group: GroupState) -> dict[str, Any]:
 def job_fields(job: GroupJob) -> dict[str, Any]:
     """Return all that is known of a member, the key, which is long, last."""
     fields = {_camel(name): value for name, value in asdict(job).items()}
-    return {"jobId": "", "queueName": "", "status": "", **fields}
+    return {"jobId": "", "queueName": "", "status": "", "undo": "", **fields}
 
 
 def group_line(group: GroupState) -> str:

@@ -6,6 +6,8 @@ from typing import Any, Literal, Self
 
 State = Literal["ACTIVE", "COMPENSATING", "COMPLETED", "FAILED", "FAILED_COMPENSATION"]
 JobStatus = Literal["pending", "active", "completed", "failed", "cancelled"]
+# Of a member: none was needed or made yet, or how it went.
+UndoStatus = Literal["", "pending", "completed", "failed"]
 ENDED: frozenset[str] = frozenset({"COMPLETED", "FAILED", "FAILED_COMPENSATION"})
 
 
@@ -29,6 +31,9 @@ class GroupState:
     undo_count: int
     undone_count: int
     undo_failed_count: int
+    failed_at: int | None
+    failed_attempts: int
+    owner: str
 
     @property
     def ended(self) -> bool:
@@ -40,7 +45,8 @@ class GroupState:
         group_id, name, state, *rest = row
         created, updated, total, completed, failed, cancelled, revision = map(int, rest[:7])
         failed_job, reason, finished = rest[7:10]
-        undos, undone, undo_failed = map(int, rest[10:])
+        undos, undone, undo_failed = map(int, rest[10:13])
+        failed_at, attempts, owner = rest[13:]
         return cls(
             group_id,
             name,
@@ -58,6 +64,9 @@ class GroupState:
             undos,
             undone,
             undo_failed,
+            int(failed_at) if failed_at else None,
+            int(attempts),
+            owner,
         )
 
 
@@ -69,13 +78,14 @@ class GroupJob:
     job_key: str
     status: JobStatus
     queue_name: str
+    undo: UndoStatus = ""
 
     @classmethod
     def parse_all(cls, row: Sequence[str]) -> "list[GroupJob]":
         """Read the rows of read_jobs.lua, in the order of the definition."""
         found = [
-            cls(job_id, key, status, queue)
-            for key, queue, job_id, status in zip(*[iter(row)] * 4, strict=True)
+            cls(job_id, key, status, queue, undo)
+            for key, queue, job_id, status, undo in zip(*[iter(row)] * 5, strict=True)
         ]
         return sorted(found, key=lambda job: int(job.job_id.rpartition("-")[2]))
 

@@ -109,13 +109,16 @@ class JobOptions(RetryOptions):
     stackTraceLimit: Annotated[int, Field(ge=0)] | None = None  # noqa: N815
 
 
+NO_OPTIONS = JobOptions()
+
+
 class Job(_Model):
     """One member."""
 
     name: Name
     queueName: QueueName  # noqa: N815
     data: Any = Field(default_factory=dict)
-    opts: JobOptions = JobOptions()
+    opts: JobOptions = NO_OPTIONS
 
 
 UNDO_BACKOFF = Backoff(type="exponential", delay=1000)

@@ -4,6 +4,7 @@ Times are milliseconds. What a script refuses arrives as the exception of its co
 goes wrong is redis-py's own.
 """
 
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -51,6 +52,8 @@ class Store:
         self._remove = load("remove_group", folder)
         self._read = load("read_group", folder)
         self._read_jobs = load("read_jobs", folder)
+        self._disown = load("disown_group", folder)
+        self._read_epoch = load("read_epoch", folder)
 
     async def create(self, plans: Sequence[Plan]) -> list[bool | JobGroupError]:
         """Create groups, each atomically; say of each whether it is new, or why it is refused."""
@@ -97,6 +100,33 @@ class Store:
         """Remove an ended group and all its keys, but for its tombstone."""
         while await self._call(self._remove, group_id, now=now_ms(), remembers=TOMBSTONE):
             pass
+
+    async def disown(self, group_id: str) -> bool:
+        """Let go of a group; one that is not there can never be made any more."""
+        return bool(await self._call(self._disown, group_id, now=now_ms(), remembers=TOMBSTONE))
+
+    async def epoch(self) -> str:
+        """Return what this life of Redis is called; one that lost its data gets another name."""
+        key, candidate = keys.epoch(self.prefix), secrets.token_hex(8)
+        return str(await self._read_epoch(self.redis, epoch=key, candidate=candidate))
+
+    async def changed(self, owner: str, seconds: float) -> list[str]:
+        """Wait so long for groups of this owner to change; take their ids off and return them."""
+        key = keys.changed(self.prefix, owner)
+        first = await self.redis.bzpopmin(key, seconds)
+        if not first:
+            return []
+        more = cast(list[tuple[str, float]], await self.redis.zpopmin(key, 1000))
+        return [cast(tuple[str, str, float], first)[1], *(group_id for group_id, _ in more)]
+
+    async def read_many(self, group_ids: Sequence[str]) -> list[GroupState]:
+        """Read those of these groups that are there and can be read."""
+        calls = [
+            {"parent": keys.parent(self.prefix, group_id), "prefix": self.prefix, "gid": group_id}
+            for group_id in group_ids
+        ]
+        rows = await self._read.run_all(self.redis, calls)
+        return [GroupState.parse(row) for row in rows if row and not isinstance(row, Exception)]
 
     async def read(self, group_id: str) -> GroupState | None:
         """Read a group, or nothing if there is none."""

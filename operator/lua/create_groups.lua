@@ -18,6 +18,9 @@
 -- @include close_queues
 local parked, now, prefix, plans = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 
+-- What all groups of a call share: each queue is read once, and told of its new jobs once.
+local queues, created = {}, {}
+
 local function create_group(digest, plan)
   local gid, name, owner, compensation, members, fields = unpack(cmsgpack.unpack(plan))
   local k = keys_of(prefix, gid, members[1][1])
@@ -36,13 +39,12 @@ local function create_group(digest, plan)
     end
     return redis.error_reply("GROUPEXISTS " .. gid)
   end
-  local queues = {}
   for _, member in ipairs(members) do open_queue(queues, prefix, member[1], member[5], member[6]) end
-  redis.call("ZCARD", parked)
-  redis.call("ZCARD", k.index)
+  local owning = queues[members[1][1]]
+  owning.groups = owning.groups or redis.call("ZCARD", k.index)
 
   -- Then write.
-  local statuses, templates, names = {}, {}, {}
+  local statuses, templates = {}, {}
   local family = '{"id":"' .. gid .. '","queueKey":"' .. k.books .. '","fpof":true}'
   for n, member in ipairs(members) do
     local queue_name, job_name, data, opts, delay, priority, lifo, undo = unpack(member)
@@ -56,10 +58,7 @@ local function create_group(digest, plan)
       templates[#templates + 1] = job_name
     end
   end
-  close_queues(queues)
-  for queue_name in pairs(queues) do names[#names + 1] = queue_name end
-  redis.call("HSET", k.parent, "queue", members[1][1], "queues", table.concat(names, " "),
-    "owner", owner, "digest", digest)
+  redis.call("HSET", k.parent, "queue", members[1][1], "owner", owner, "digest", digest)
   bulk("SADD", k.open, job_keys)
   bulk("HSET", k.parent, fields)
   bulk("HSET", k.templates, templates)
@@ -68,14 +67,18 @@ local function create_group(digest, plan)
     "totalJobs", #members, "completedCount", "0", "failedCount", "0", "cancelledCount", "0",
     "compensation", compensation, "revision", "1", "counts", "ACTIVE 0 0 0 0 0 0")
   redis.call("ZADD", k.index, now, gid)
-  redis.call("ZADD", parked, now, gid)
+  created[#created + 1] = now
+  created[#created + 1] = gid
   return 1
 end
 
+redis.call("ZCARD", parked)
 local answers = {}
 for n, digest_and_plan in ipairs(cmsgpack.unpack(plans)) do
   -- What Redis itself refuses, it refuses while checking: that ends one group and not the others.
   local done, answer = pcall(create_group, unpack(digest_and_plan))
   answers[n] = (done or type(answer) == "table") and answer or redis.error_reply(answer)
 end
+close_queues(queues)
+bulk("ZADD", parked, created)
 return answers

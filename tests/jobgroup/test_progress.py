@@ -1,7 +1,5 @@
 """How groups and jobs look to people and to programs."""
 
-from typing import Any
-
 import pytest
 
 from jobgroup.progress import (
@@ -15,26 +13,7 @@ from jobgroup.progress import (
     time_of,
 )
 from jobgroup.snapshot import GroupJob, GroupState
-
-
-def group(state: str = "ACTIVE", **fields: Any) -> GroupState:
-    row = {
-        "created_at": 1_000,
-        "updated_at": 2_500,
-        "total_jobs": 4,
-        "completed_count": 0,
-        "failed_count": 0,
-        "cancelled_count": 0,
-        "revision": 1,
-        "failed_job_id": "",
-        "reason": "",
-        "finished_at": None,
-        "undo_count": 0,
-        "undone_count": 0,
-        "undo_failed_count": 0,
-    }
-    assert fields.keys() <= row.keys()
-    return GroupState(id="g", name="order", state=state, **{**row, **fields})  # type: ignore[arg-type]
+from tests.builders import group
 
 
 @pytest.mark.parametrize(
@@ -103,13 +82,13 @@ def test_a_listing_has_every_field_on_a_line_of_its_own() -> None:
 
 def test_a_table_has_a_column_for_every_field() -> None:
     rows = [
-        job_fields(GroupJob("g-0", "bull:payments:g-0", "completed", "payments")),
+        job_fields(GroupJob("g-0", "bull:payments:g-0", "completed", "payments", "pending")),
         job_fields(GroupJob("g-10", "bull:q:g-10", "active", "q")),
     ]
     assert table(rows).splitlines() == [
-        "jobId  queueName  status     jobKey",
-        "g-0    payments   completed  bull:payments:g-0",
-        "g-10   q          active     bull:q:g-10",
+        "jobId  queueName  status     undo     jobKey",
+        "g-0    payments   completed  pending  bull:payments:g-0",
+        "g-10   q          active     -        bull:q:g-10",
     ]
 
 

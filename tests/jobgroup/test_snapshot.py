@@ -7,6 +7,7 @@ from jobgroup.snapshot import ENDED, GroupJob, GroupState, Settled
 ROW = [
     *("g1", "order", "COMPENSATING", "1000", "2000", "7"),
     *("1", "2", "3", "9", "g1-2", "card declined", "", "1", "0", "0"),
+    *("1500", "3", "headless"),
 ]
 
 
@@ -28,6 +29,9 @@ def test_a_group_is_read_in_the_order_of_its_row() -> None:
         undo_count=1,
         undone_count=0,
         undo_failed_count=0,
+        failed_at=1500,
+        failed_attempts=3,
+        owner="headless",
     )
 
 
@@ -55,10 +59,10 @@ def test_a_row_that_is_too_short_is_no_group() -> None:
 def test_jobs_come_in_the_order_of_the_definition() -> None:
     rows = []
     for n in (10, 2, 0):
-        rows += [f"bull:q:g-1-{n}", "q", f"g-1-{n}", "pending"]
+        rows += [f"bull:q:g-1-{n}", "q", f"g-1-{n}", "pending", ""]
     assert [job.job_id for job in GroupJob.parse_all(rows)] == ["g-1-0", "g-1-2", "g-1-10"]
     assert GroupJob.parse_all([]) == []
-    assert GroupJob.parse_all(rows[:4]) == [
+    assert GroupJob.parse_all(rows[:5]) == [
         GroupJob(job_id="g-1-10", job_key="bull:q:g-1-10", status="pending", queue_name="q")
     ]
 

@@ -1,12 +1,13 @@
 --[[
-  Return the id of the member that failed first, and why, in at most 1,024 bytes of whole characters.
+  Return the id of the member that failed first, why, in at most 1,024 bytes of whole characters, and
+  after how many attempts.
 ]]
 -- @include place_of
 local function first_failure(k, prefix)
   local key = redis.call("ZRANGE", k.failed, 0, 0)[1]
-  if not key then return "", "" end
+  if not key then return "", "", "0" end
   local _, id = place_of(prefix, key)
-  if redis.call("HEXISTS", k.parent, "removed:" .. key) == 1 then return id, "removed from its queue" end
+  if redis.call("HEXISTS", k.parent, "removed:" .. key) == 1 then return id, "removed from its queue", "0" end
   local reason = redis.call("HGET", key, "failedReason") or "unknown: its queue no longer has the job"
   if #reason > 1024 then
     local cut = 1024
@@ -15,5 +16,5 @@ local function first_failure(k, prefix)
     end
     reason = string.sub(reason, 1, cut)
   end
-  return id, reason
+  return id, reason, redis.call("HGET", key, "atm") or "0"
 end

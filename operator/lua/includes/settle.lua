@@ -7,6 +7,7 @@
 -- @include harvest
 -- @include saga
 -- @include announce
+-- @include tell_owner
 -- @include first_failure
 -- @include drop_pending
 -- @include make_undos
@@ -61,6 +62,12 @@ local function settle(k, prefix, gid, now, request, grace)
   end
   facts.undos_open, facts.undos_failed = undos.open, undos.failed
 
+  local function note_failure()
+    local job_id, reason, attempts = first_failure(k, prefix)
+    if job_id == "" then reason = request end
+    redis.call("HSET", k.group, "failedJobId", job_id, "reason", reason, "failedAttempts", attempts, "failedAt", now)
+    return job_id, reason
+  end
   -- A group with nothing left to undo passes through COMPENSATING to its end in one call.
   repeat
     local from = state
@@ -69,16 +76,10 @@ local function settle(k, prefix, gid, now, request, grace)
       if state == "COMPLETED" then
         announce(k, "completed", gid, name)
       elseif state == "COMPENSATING" then
-        local job_id, reason = first_failure(k, prefix)
-        if job_id == "" then reason = request end
-        redis.call("HSET", k.group, "failedJobId", job_id, "reason", reason)
+        local job_id, reason = note_failure()
         announce(k, "compensating", gid, name, "failedJobId", job_id, "reason", reason)
       else
-        if from == "ACTIVE" then
-          local job_id, reason = first_failure(k, prefix)
-          if job_id == "" then reason = request end
-          redis.call("HSET", k.group, "failedJobId", job_id, "reason", reason)
-        end
+        if from == "ACTIVE" then note_failure() end
         announce(k, "failed", gid, name, "state", state, "compensationResults", undo_results(k, prefix))
       end
     end
@@ -106,6 +107,7 @@ local function settle(k, prefix, gid, now, request, grace)
       redis.call("ZADD", k.ended, now, gid)
     end
     redis.call("HINCRBY", k.group, "revision", 1)
+    tell_owner(k, gid, now)
   end
   if ended and not more then more = sweep(k, prefix, now) end
   return state, before, more, facts.open
