@@ -3,6 +3,6 @@
 It only imports the handlers; importing registers them.
 """
 
-from handlers import startup
+from handlers import startup, watch
 
-__all__ = ["startup"]
+__all__ = ["startup", "watch"]

@@ -1,20 +1,129 @@
-"""What kopf is told before it watches anything."""
+"""The operator's life: settings, the lease, the loops that work, and a clean end.
 
+kopf watches nothing before the startup handlers return, so the lease is awaited there: a replica
+that does not lead does nothing at all.
+"""
+
+import asyncio
 import logging
+import os
+import time
+from contextlib import suppress
 from typing import Any
 
 import kopf
 
-from jobgroup import __version__
+from handlers.cluster import ApiError, Cluster, Ref, login
+from handlers.follow import Follower
+from handlers.health import Health
+from handlers.lease import Lease
+from handlers.reconcile import Reconciler
+from handlers.workqueue import WorkQueue
+from jobgroup import Driver, Store, __version__, connect
+from jobgroup.settings import Settings, SettingsError, read_settings
 
 logger = logging.getLogger(__name__)
 
+# A loop that has not come round for so long is dead, whatever it waits for.
+DEAD_SECONDS = 120
+STOP_SECONDS = 5
 
-@kopf.on.startup()
-async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
-    """Choose kopf's settings and say which version runs."""
-    choose(settings)
-    logger.info("jobgroup-operator %s", __version__)
+
+class Operator:
+    """All that runs in this process."""
+
+    def __init__(self, settings: Settings, kopf_settings: kopf.OperatorSettings) -> None:
+        self.cluster = Cluster(kopf_settings)
+        self.queue = WorkQueue[Ref]()
+        self.store = Store(connect(settings.redis_url), settings.prefix)
+        self.reconciler: Reconciler | None = None
+        self._settings = settings
+        self._health = Health(settings.port)
+        self._lease = Lease(
+            self.cluster, settings.namespace, settings.lease_name, settings.identity
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self._redis_error = ""
+
+    async def start(self) -> None:
+        """Wait until this replica leads, then let everything run."""
+        await self._health.start()
+        self._health.ready["redis"] = lambda: self._redis_error
+        self._run("redis", self._ask_redis())
+        owner = await self._own_cluster()
+        await self._lease.acquire()
+        self.reconciler = Reconciler(self.cluster, self.store, owner, self.queue)
+        follower = Follower(self.store, owner, self.reconciler, self.queue)
+        self._run("lease", self._lease.keep())
+        self._run("driver", Driver(self.store).run())
+        self._run("changes", follower.hear_changes())
+        self._run("progress", follower.look_at_progress())
+        for number in range(self._settings.workers):
+            self._run(f"worker {number}", self.reconciler.work())
+        self._health.live["lease"] = lambda: "" if self._lease.is_held else "it is lost"
+        self._health.live["watch"] = watch_is_dead
+
+    async def stop(self) -> None:
+        """End everything and let another replica begin."""
+        for task in self._tasks:
+            task.remove_done_callback(_die_with)
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
+        await self._lease.release()
+        await self._health.stop()
+        await self.cluster.close()
+        with suppress(Exception):
+            await self.store.redis.aclose()
+
+    def _run(self, name: str, work: Any) -> None:
+        """Run something for as long as the process lives; when it ends, so does the process."""
+        task = asyncio.create_task(work, name=f"jobgroup {name}")
+        task.add_done_callback(_die_with)
+        self._tasks.append(task)
+
+    async def _own_cluster(self) -> str:
+        while True:
+            try:
+                return await self.cluster.uid()
+            except ApiError as error:
+                logger.warning("waiting for the API server: %s", error)
+                await asyncio.sleep(1)
+
+    async def _ask_redis(self) -> None:
+        """Ask Redis now and then whether it is there, for the ready endpoint."""
+        while True:
+            try:
+                await self.store.redis.ping()
+                self._redis_error = ""
+            except Exception as error:
+                said = f"Redis at {self._settings.redis_place} does not answer: {error}"
+                if not self._redis_error:
+                    logger.error("%s", said)
+                self._redis_error = said
+            await asyncio.sleep(2)
+
+
+def _die_with(task: asyncio.Task[None]) -> None:
+    """End the process with a loop that must not end: nothing is lost, another begins."""
+    if not task.cancelled():
+        logger.critical("%s ended: %r", task.get_name(), task.exception() or "lost")
+        os._exit(1)
+
+
+def watch_is_dead() -> str:
+    """kopf does not restart a watcher that died; then this process is of no use."""
+    watchers = [task for task in asyncio.all_tasks() if _is_watcher(task)]
+    if watchers:
+        watch_is_dead.missed_since = None  # type: ignore[attr-defined]
+        return ""
+    since = getattr(watch_is_dead, "missed_since", None) or time.monotonic()
+    watch_is_dead.missed_since = since  # type: ignore[attr-defined]
+    return "nobody watches" if time.monotonic() - since > DEAD_SECONDS else ""
+
+
+def _is_watcher(task: asyncio.Task[Any]) -> bool:
+    return task.get_name().startswith("watcher for jobgroups")
 
 
 def choose(settings: kopf.OperatorSettings) -> None:
@@ -24,3 +133,37 @@ def choose(settings: kopf.OperatorSettings) -> None:
     # kopf strips the finalizer of this name from objects that only have event handlers,
     # so it must never be the one the operator itself relies on.
     settings.persistence.finalizer = "jobgroups.dev/unused-by-kopf"
+    # A restart lists every object there is: in pages, and with few of them in hand at a time.
+    settings.watching.chunk_size = 100
+    settings.watching.server_timeout = 300
+    settings.watching.connect_timeout = 10
+    settings.queueing.worker_limit = 20
+    settings.queueing.idle_timeout = 0.05
+    settings.queueing.exit_timeout = 1
+    settings.process.ultimate_exiting_timeout = 8
+
+
+@kopf.on.login()
+def log_in(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    """Let kopf in the same way as ourselves."""
+    return login(**kwargs)
+
+
+@kopf.on.startup()
+async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> None:
+    """Choose the settings, say which version runs, and begin once this replica leads."""
+    choose(settings)
+    logger.info("jobgroup-operator %s", __version__)
+    try:
+        chosen = read_settings()
+    except SettingsError as refusal:
+        raise kopf.PermanentError(str(refusal)) from None
+    memo.operator = Operator(chosen, settings)
+    await memo.operator.start()
+
+
+@kopf.on.cleanup()
+async def stop(memo: kopf.Memo, **_: Any) -> None:
+    """End cleanly."""
+    if "operator" in memo:
+        await memo.operator.stop()

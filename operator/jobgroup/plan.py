@@ -50,14 +50,16 @@ class Plan:
     job_ids: tuple[str, ...]
 
 
-def plan_group(group: Group, group_id: str, owner: str = "headless") -> Plan:
-    """Spell out every job and every undo that may follow."""
+def plan_group(group: Group, group_id: str, owner: str = "headless", resource: str = "") -> Plan:
+    """Spell out every job and every undo that may follow; a resource is its owner's name for it."""
     tag = f'{{"id":"{group_id}","name":{to_json(group.name)}}}'
     members = [_member(job, tag, job.name in group.compensation) for job in group.jobs]
     ids = tuple(f"{group_id}-{n}" for n in range(len(group.jobs)))
     compensation, fields = _compensation(group, group_id) if group.compensation else ("{}", [])
     if retention := _retention(group.jobs, ids):
         fields += "retention", _pack(retention)
+    if resource:
+        fields += "resource", resource
     packed = _pack([group_id, group.name, owner, compensation, members, fields])
     digest = sha1(packed, usedforsecurity=False).hexdigest()
     return Plan(group_id, group.name, packed, digest, ids)

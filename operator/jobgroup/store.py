@@ -147,6 +147,11 @@ class Store:
             raise GroupNotFoundError(group_id)
         return str(queue)
 
+    async def resource(self, group_id: str) -> str | None:
+        """Return what the owner of a group calls it, if it has an owner and is there."""
+        found = await self.redis.hget(keys.parent(self.prefix, group_id), "resource")
+        return None if found is None else str(found)
+
     async def wakeups(self, limit: int) -> list[str]:
         """Return the first entries of the wake-up list; settling a group takes its entry off."""
         return cast(list[str], await self.redis.lrange(keys.wakeups(self.prefix), 0, limit - 1))

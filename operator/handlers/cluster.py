@@ -1,0 +1,199 @@
+"""The Kubernetes API as the few typed calls the operator makes; each write is counted.
+
+A write that carries a resourceVersion changes nothing if the object has changed since it was read:
+so neither a slow worker nor a leader that was deposed in its sleep overwrites anything.
+"""
+
+import base64
+import contextlib
+import ssl
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import kopf
+
+GROUP_VERSION = "jobgroups.dev/v1alpha1"
+PLURAL = "jobgroups"
+TIMEOUT_SECONDS = 30
+MERGE = "application/merge-patch+json"
+
+
+class ApiError(Exception):
+    """The API server refused, or is away; `code` is HTTP's, 0 if it did not answer."""
+
+    def __init__(self, code: int, message: str, retry_after: float = 0) -> None:
+        super().__init__(f"{code}: {message}" if code else message)
+        self.code = code
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """One JobGroup, and no other of the same name before or after it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def path(self) -> str:
+        return f"/apis/{GROUP_VERSION}/namespaces/{self.namespace}/{PLURAL}/{self.name}"
+
+
+def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    """Find out who we are and where the API is: in a pod, or from a kubeconfig."""
+    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+
+class Cluster:
+    """A client of one API server."""
+
+    def __init__(self, settings: kopf.OperatorSettings) -> None:
+        self.writes: Counter[str] = Counter()
+        self._settings = settings
+        self._session: aiohttp.ClientSession | None = None
+        self._server = ""
+
+    async def uid(self) -> str:
+        """Return what tells this cluster from all others."""
+        found = await self.request("GET", "/api/v1/namespaces/kube-system")
+        return str(found["metadata"]["uid"])
+
+    async def read(self, ref: Ref) -> dict[str, Any] | None:
+        """Return an object, or nothing if it is gone or another has its name."""
+        body = await self.find("GET", ref.path)
+        return body if body and body["metadata"]["uid"] == ref.uid else None
+
+    async def patch_metadata(
+        self, body: Mapping[str, Any], metadata: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Change an object's metadata, if it is still as it was read; return it."""
+        return await self._patch("metadata", _ref(body).path, body, {"metadata": metadata})
+
+    async def patch_status(
+        self, body: Mapping[str, Any], status: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Replace an object's status, if the object is still as it was read; return it."""
+        gone = dict.fromkeys((body.get("status") or {}).keys() - status.keys())
+        changes = {"status": {**gone, **status}}
+        return await self._patch("status", f"{_ref(body).path}/status", body, changes)
+
+    async def _patch(
+        self, what: str, path: str, body: Mapping[str, Any], changes: dict[str, Any]
+    ) -> dict[str, Any]:
+        version = {"resourceVersion": body["metadata"]["resourceVersion"]}
+        changes = {**changes, "metadata": {**changes.get("metadata", {}), **version}}
+        self.writes[what] += 1
+        return await self.request("PATCH", path, changes, MERGE)
+
+    async def delete(self, body: Mapping[str, Any]) -> None:
+        """Delete an object, if it is still as it was read."""
+        meta = body["metadata"]
+        same = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        self.writes["delete"] += 1
+        await self.find("DELETE", _ref(body).path, {"preconditions": same})
+
+    async def is_terminating(self, namespace: str) -> bool:
+        """Say whether a namespace is on its way out."""
+        found = await self.find("GET", f"/api/v1/namespaces/{namespace}")
+        return found is None or found.get("status", {}).get("phase") == "Terminating"
+
+    async def post_event(self, namespace: str, event: Mapping[str, Any]) -> None:
+        """Post an event, unless one of its name was posted before."""
+        self.writes["event"] += 1
+        with contextlib.suppress(Conflict):
+            await self.request("POST", f"/api/v1/namespaces/{namespace}/events", event)
+
+    async def find(self, method: str, path: str, body: Any = None) -> dict[str, Any] | None:
+        """Ask for something that may not be there."""
+        try:
+            return await self.request(method, path, body)
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    async def request(
+        self, method: str, path: str, body: Any = None, kind: str = "application/json"
+    ) -> dict[str, Any]:
+        """Ask the API server; a token that ran out is read anew, once."""
+        try:
+            try:
+                return await self._send(method, path, body, kind)
+            except ApiError as error:
+                if error.code != 401:
+                    raise
+                await self.close()
+                return await self._send(method, path, body, kind)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiError(0, f"the API server is out of reach: {error!r}") from None
+
+    async def _send(self, method: str, path: str, body: Any, kind: str) -> dict[str, Any]:
+        if self._session is None:
+            self._open()
+        assert self._session is not None, "just opened"  # noqa: S101 (for the type checker)
+        headers = {"Content-Type": kind} if body is not None else {}
+        async with self._session.request(
+            method, f"{self._server}{path}", json=body, headers=headers
+        ) as answer:
+            if answer.status < 300:
+                content: dict[str, Any] = await answer.json()
+                return content
+            text = await answer.text()
+            with contextlib.suppress(ValueError, AttributeError, TypeError):
+                text = (await answer.json())["message"]
+            wait = answer.headers.get("Retry-After", "")
+            error = Conflict if answer.status == 409 else ApiError
+            raise error(answer.status, text[:1024], float(wait) if wait.isdecimal() else 0)
+
+    def _open(self) -> None:
+        info = login(settings=self._settings)
+        if info is None:
+            raise ApiError(0, "there is neither a service account nor a kubeconfig to log in with")
+        self._server = info.server.rstrip("/")
+        headers = {"Authorization": f"{info.scheme or 'Bearer'} {info.token}"} if info.token else {}
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=_trust(info)),
+            headers={**headers, "User-Agent": "jobgroup-operator"},
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
+            trust_env=info.trust_env,
+        )
+
+    async def close(self) -> None:
+        """Close all connections; the next call opens new ones."""
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+
+class Conflict(ApiError):
+    """The object has changed since it was read, or is there already."""
+
+
+def _ref(body: Mapping[str, Any]) -> Ref:
+    meta = body["metadata"]
+    return Ref(meta["namespace"], meta["name"], meta["uid"])
+
+
+def _trust(info: kopf.ConnectionInfo) -> ssl.SSLContext:
+    """Say whom to trust, and show who we are if certificates say so."""
+    data = info.ca_data
+    authority = base64.b64decode(data).decode() if data else None
+    context = ssl.create_default_context(cafile=info.ca_path, cadata=authority)
+    if info.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if info.certificate_path:
+        context.load_cert_chain(info.certificate_path, info.private_key_path)
+    elif info.certificate_data and info.private_key_data:
+        with tempfile.TemporaryDirectory() as folder:
+            certificate, key = Path(folder) / "crt", Path(folder) / "key"
+            certificate.write_bytes(base64.b64decode(info.certificate_data))
+            key.write_bytes(base64.b64decode(info.private_key_data))
+            context.load_cert_chain(certificate, key)
+    return context

@@ -1,0 +1,110 @@
+"""What goes on in Redis -> which objects to look at: groups that changed, and groups on their way.
+
+Stock workers wake a driver when a group fails or ends; whoever settles it tells its owner, and that
+is us. Nobody is woken when one job of many completes: for that, running groups are looked at about
+once a second, less often when there are very many.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from handlers.cluster import Ref
+from handlers.reconcile import Reconciler
+from handlers.workqueue import WorkQueue
+from jobgroup.connection import RedisError, backoff, leave_if_cancelled
+from jobgroup.snapshot import GroupState
+from jobgroup.store import Store
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+# So many groups are looked at in one go, and at most so many a second.
+PAGE = 100
+MOST_A_LOOK = 1000
+# All running objects are looked at this often even if nothing happens: a net below the net.
+RESYNC_SECONDS = 300
+BLOCK_SECONDS = 2
+
+
+class Follower:
+    """Watches one owner's groups in Redis."""
+
+    def __init__(
+        self, store: Store, owner: str, reconciler: Reconciler, queue: WorkQueue[Ref]
+    ) -> None:
+        self._store = store
+        self._owner = owner
+        self._reconciler = reconciler
+        self._queue = queue
+        self._counts: dict[str, tuple[int, ...]] = {}
+        self._resync_at = time.monotonic() + RESYNC_SECONDS
+        self.alive_at = time.monotonic()
+
+    async def hear_changes(self) -> None:
+        """Put each group into the queue that somebody settled."""
+        await self._persist(self._take_changes)
+
+    async def look_at_progress(self) -> None:
+        """Put each group into the queue whose counts moved."""
+        await self._persist(self._look)
+
+    async def _persist(self, action: Callable[[], Awaitable[None]]) -> None:
+        failures = 0
+        while True:
+            leave_if_cancelled()
+            try:
+                await action()
+                failures = 0
+            except RedisError as error:
+                failures += 1
+                if failures == 1:
+                    logger.warning("redis: %s", error)
+                await asyncio.sleep(backoff(failures))
+
+    async def _take_changes(self) -> None:
+        self.alive_at = time.monotonic()
+        for group_id in await self._store.changed(self._owner, BLOCK_SECONDS):
+            ref = self._reconciler.running.get(group_id) or await self._find(group_id)
+            if ref:
+                self._queue.add(ref)
+
+    async def _find(self, group_id: str) -> Ref | None:
+        """Find the object of a group that had ended: a job of it was retried by hand."""
+        resource = await self._store.resource(group_id)
+        if resource is None:
+            return None
+        namespace, _, name = resource.partition("/")
+        return Ref(namespace, name, group_id)
+
+    async def _look(self) -> None:
+        running = self._reconciler.running
+        if time.monotonic() >= self._resync_at:
+            self._resync_at = time.monotonic() + RESYNC_SECONDS
+            for each in running.values():
+                self._queue.add(each)
+        for gone in self._counts.keys() - running.keys():
+            del self._counts[gone]
+        ids = list(running)
+        for start in range(0, len(ids), PAGE):
+            for group in await self._store.read_many(ids[start : start + PAGE]):
+                counts = _counts(group)
+                ref = running.get(group.id)
+                if ref and self._counts.get(group.id, counts) != counts:
+                    self._queue.add(ref)
+                self._counts[group.id] = counts
+            if (start + PAGE) % MOST_A_LOOK == 0:
+                await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def _counts(group: GroupState) -> tuple[int, ...]:
+    return (
+        group.completed_count,
+        group.failed_count,
+        group.cancelled_count,
+        group.undo_count,
+        group.undone_count,
+        group.undo_failed_count,
+    )

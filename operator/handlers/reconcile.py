@@ -1,0 +1,225 @@
+"""One object: gather, decide, take a step, look again. It never matters what woke it.
+
+Whatever is done here can be cut off after any call and begun again by another replica: each step
+is idempotent, and the object and Redis together say where to go on.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jobgroup.resource import parse_definition
+
+from handlers.cluster import ApiError, Cluster, Conflict, Ref
+from handlers.failpoints import failpoint
+from handlers.report import PACE_SECONDS, Body, Reporter
+from handlers.workqueue import WorkQueue
+from jobgroup.connection import RedisError, is_transient
+from jobgroup.decisions import FINALIZER, NOTE, TROUBLES, Resource, Step, next_step
+from jobgroup.errors import InvalidGroupStateError, InvalidSpecError, RefusedError
+from jobgroup.plan import plan_group
+from jobgroup.snapshot import GroupState
+from jobgroup.status import Trouble
+from jobgroup.store import Store, now_ms
+
+logger = logging.getLogger(__name__)
+
+# More steps in a row than any life has.
+STEPS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """An object and its group, as found just now."""
+
+    ref: Ref
+    body: Body
+    resource: Resource
+    group: GroupState | None
+    epoch: str
+
+
+class Reconciler:
+    """Brings objects and groups together, one object a call."""
+
+    def __init__(self, cluster: Cluster, store: Store, owner: str, queue: WorkQueue[Ref]) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._owner = owner
+        self._queue = queue
+        self._reporter = Reporter(cluster, store, queue)
+        # Each returns the object if it is to be looked at again.
+        self._steps: dict[Step, Callable[[Look], Awaitable[Body | None]]] = {
+            Step.NOTHING: self._nothing,
+            Step.CLAIM: self._claim,
+            Step.CREATE: self._create,
+            Step.CANCEL: self._cancel,
+            Step.EXPIRE: self._expire,
+            Step.REPORT: self._report,
+            Step.SUSPENDED: self._explain,
+            Step.CANCELLED: self._explain,
+            Step.LOST: self._explain,
+            Step.DELETE: self._delete,
+            Step.LEAVE: self._leave,
+            Step.REMOVE: self._remove,
+            Step.DISOWN: self._disown,
+        }
+
+    @property
+    def running(self) -> dict[str, Ref]:
+        """Return the objects whose status does not tell of an end yet, by uid."""
+        return self._reporter.running
+
+    def notice(self, ref: Ref, body: Mapping[str, Any]) -> None:
+        """Hear of an object; put it into the queue if there may be something to do."""
+        if self._reporter.is_echo(body):
+            return
+        resource = Resource.read(body)
+        observed = (body.get("status") or {}).get("observedGeneration")
+        if resource.deleting:
+            wanted = resource.claimed
+        elif resource.ended:
+            wanted = observed != resource.generation or resource.ttl_seconds is not None
+        else:
+            wanted = True
+            self.running[ref.uid] = ref
+        if wanted:
+            self._queue.add(ref)
+
+    def forget(self, ref: Ref) -> None:
+        """Hear that an object is gone."""
+        self._reporter.forget(ref.uid)
+        self._queue.forget(ref)
+
+    async def work(self) -> None:
+        """Reconcile what the queue holds, for ever."""
+        while True:
+            ref = await self._queue.take()
+            context = {"namespace": ref.namespace, "jobgroup": ref.name, "group": ref.uid}
+            try:
+                await self.reconcile(ref)
+            except (ApiError, RedisError) as error:
+                wait = self._queue.retry(ref)
+                logger.warning("%s; again in %.1f s", error, wait, extra=context)
+            except Exception:
+                wait = self._queue.retry(ref)
+                logger.exception("unexpected; again in %.1f s", wait, extra=context)
+            else:
+                self._queue.done(ref)
+
+    async def reconcile(self, ref: Ref) -> None:
+        """Take step after step until the object and its group agree."""
+        body = await self._cluster.read(ref)
+        if body is None:
+            self.forget(ref)
+        for _ in range(STEPS):
+            if body is None:
+                return
+            body = await self._step(ref, body)
+        self._queue.add(ref, PACE_SECONDS)
+
+    async def _step(self, ref: Ref, body: Body) -> Body | None:
+        """Look and take a step; return the object if it is to be looked at again."""
+        try:
+            look = await self._look(ref, body)
+            step = next_step(look.resource, look.group, look.epoch, now_ms())
+            return await self._steps[step](look)
+        except Conflict:
+            return await self._cluster.read(ref)
+        except RedisError as error:
+            reason = "RedisUnavailable" if is_transient(error) else "RedisError"
+            trouble = Trouble(reason, str(error), stalled=False)
+            await self._reporter.report(ref, body, trouble=trouble)
+            raise
+
+    async def _look(self, ref: Ref, body: Body) -> Look:
+        group = await self._store.read(ref.uid)
+        epoch = "" if group else await self._store.epoch()
+        return Look(ref, body, Resource.read(body), group, epoch)
+
+    async def _nothing(self, look: Look) -> None:
+        self._reporter.forget(look.ref.uid)
+
+    async def _report(self, look: Look) -> None:
+        await self._reporter.report(look.ref, look.body, look.group)
+
+    async def _explain(self, look: Look) -> None:
+        """Say why there is no group and will not be one, or not yet."""
+        step = next_step(look.resource, None, look.epoch, now_ms())
+        state = "FAILED" if step is Step.CANCELLED else ""
+        await self._reporter.report(look.ref, look.body, trouble=TROUBLES[step], state=state)
+
+    async def _claim(self, look: Look) -> Body | None:
+        """Note on the object which group it is going to have, before the group is made."""
+        try:
+            parse_definition(look.body)
+        except InvalidSpecError as refusal:
+            trouble = Trouble("InvalidSpec", str(refusal))
+            await self._reporter.report(look.ref, look.body, trouble=trouble)
+            return None
+        finalizers = dict.fromkeys(look.body["metadata"].get("finalizers") or ())
+        note = f"{look.ref.uid}/{look.epoch}"
+        failpoint("claim")
+        return await self._reporter.write(
+            look.ref.uid,
+            self._cluster.patch_metadata(
+                look.body,
+                {"finalizers": [*finalizers, FINALIZER], "annotations": {NOTE: note}},
+            ),
+        )
+
+    async def _create(self, look: Look) -> Body | None:
+        definition = parse_definition(look.body)
+        resource = f"{look.ref.namespace}/{look.ref.name}"
+        plan = plan_group(definition, look.ref.uid, self._owner, resource)
+        failpoint("create")
+        (answer,) = await self._store.create([plan])
+        if isinstance(answer, RefusedError):
+            trouble = Trouble(type(answer).__name__.removesuffix("Error"), str(answer))
+            await self._reporter.report(look.ref, look.body, trouble=trouble)
+            return None
+        return look.body
+
+    async def _cancel(self, look: Look) -> Body | None:
+        failpoint("cancel")
+        try:
+            await self._store.cancel(look.ref.uid)
+        except InvalidGroupStateError:
+            logger.info("it ended before it could be cancelled", extra={"group": look.ref.uid})
+        return look.body
+
+    async def _expire(self, look: Look) -> Body | None:
+        failpoint("expire")
+        (answer,) = await self._store.settle([(look.ref.uid, "")], "DeadlineExceeded")
+        if isinstance(answer, Exception):
+            raise answer
+        return look.body
+
+    async def _delete(self, look: Look) -> None:
+        failpoint("delete")
+        await self._cluster.delete(look.body)
+
+    async def _leave(self, look: Look) -> None:
+        """Hold an object that goes until its group is undone, but not a namespace that goes."""
+        if await self._cluster.is_terminating(look.ref.namespace):
+            await self._disown(look)
+        else:
+            await self._report(look)
+
+    async def _remove(self, look: Look) -> None:
+        failpoint("remove")
+        await self._store.remove(look.ref.uid)
+        await self._release(look)
+
+    async def _disown(self, look: Look) -> None:
+        failpoint("disown")
+        await self._store.disown(look.ref.uid)
+        await self._release(look)
+
+    async def _release(self, look: Look) -> None:
+        finalizers = look.body["metadata"].get("finalizers") or ()
+        kept = [name for name in finalizers if name != FINALIZER]
+        failpoint("release")
+        await self._cluster.patch_metadata(look.body, {"finalizers": kept})
+        self.forget(look.ref)

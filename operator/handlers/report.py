@@ -1,0 +1,117 @@
+"""What is known of a group -> its object's status and events: written when something changed, and
+never more often than is good for the API server.
+"""
+
+import json
+import time
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from handlers.cluster import Cluster, Ref
+from handlers.failpoints import failpoint
+from handlers.workqueue import WorkQueue
+from jobgroup.decisions import Resource, look_again_at
+from jobgroup.news import event_of, news_of, news_of_trouble
+from jobgroup.snapshot import ENDED, GroupState
+from jobgroup.status import Trouble, derive_status
+from jobgroup.store import Store, now_ms
+
+# Counts are written at most this often, and less often the larger an object is: each write stores
+# all of it anew.
+PACE_SECONDS = 1.0
+PACE_BYTES = 50_000
+
+Body = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Written:
+    """What this process last wrote to an object."""
+
+    version: str
+    at: float
+
+
+class Reporter:
+    """Writes to objects, and remembers of each that is under way what it wrote."""
+
+    def __init__(self, cluster: Cluster, store: Store, queue: WorkQueue[Ref]) -> None:
+        self.running: dict[str, Ref] = {}
+        self._cluster = cluster
+        self._store = store
+        self._queue = queue
+        self._written: dict[str, Written] = {}
+
+    def is_echo(self, body: Mapping[str, Any]) -> bool:
+        """Say whether an object is just as this process wrote it."""
+        written = self._written.get(body["metadata"]["uid"])
+        return written is not None and written.version == body["metadata"]["resourceVersion"]
+
+    def forget(self, uid: str) -> None:
+        """Remember nothing of an object that has ended or is gone."""
+        self.running.pop(uid, None)
+        self._written.pop(uid, None)
+
+    async def write(self, uid: str, write: Awaitable[Body]) -> Body:
+        """Do a write and remember it."""
+        body = await write
+        self._written[uid] = Written(body["metadata"]["resourceVersion"], time.monotonic())
+        return body
+
+    async def report(
+        self,
+        ref: Ref,
+        body: Body,
+        group: GroupState | None = None,
+        trouble: Trouble | None = None,
+        state: str = "",
+    ) -> None:
+        """Bring the status up to date; `state` is what to say where there is no group."""
+        stands = body.get("status") or {}
+        before = stands.get("state") or ""
+        if group:
+            again = look_again_at(Resource.read(body), group)
+            if again is not None:
+                self._queue.add(ref, max(0.0, (again - now_ms()) / 1000))
+            if group.state == before and not group.ended and self._is_too_soon(ref, body):
+                return
+        names = {
+            f"{ref.uid}-{n}": job["name"] for n, job in enumerate(body["spec"].get("jobs") or ())
+        }
+        status = derive_status(
+            body["metadata"]["generation"],
+            {**stands, "state": state} if state else stands,
+            now_ms(),
+            group,
+            await self._store.read_jobs(ref.uid) if group else (),
+            names,
+            trouble,
+        )
+        if status != stands:
+            news = news_of(before, group, names) if group else []
+            if trouble and trouble.stalled and not _says(stands, trouble):
+                news.append(news_of_trouble(trouble))
+            # Before the status, which would keep them from being posted after a crash.
+            for each in news:
+                failpoint("event")
+                await self._cluster.post_event(ref.namespace, event_of(each, body, now_ms()))
+            failpoint("status")
+            await self.write(ref.uid, self._cluster.patch_status(body, status))
+        if status["state"] in ENDED:
+            self.forget(ref.uid)
+
+    def _is_too_soon(self, ref: Ref, body: Body) -> bool:
+        written = self._written.get(ref.uid)
+        if written is None:
+            return False
+        pace = max(PACE_SECONDS, len(json.dumps(body)) / PACE_BYTES)
+        wait = written.at + pace - time.monotonic()
+        if wait > 0:
+            self._queue.add(ref, wait)
+        return wait > 0
+
+
+def _says(status: Mapping[str, Any], trouble: Trouble) -> bool:
+    told = [(each["reason"], each["message"]) for each in status.get("conditions") or ()]
+    return (trouble.reason, trouble.message) in told

@@ -1,0 +1,74 @@
+"""What happened to a group since its status was last written -> the Events to post. Pure.
+
+Never one a job: a group has a handful in its life, and the same one twice has the same name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha1
+from typing import Any
+
+from jobgroup.snapshot import ENDED, GroupState
+from jobgroup.status import Trouble, clean, ending, seconds, why
+
+# Why a group was given up that no job had failed of.
+_REQUESTS = {"cancelled": "Cancelled", "DeadlineExceeded": "DeadlineExceeded"}
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """One thing worth telling whoever looks at `kubectl describe` and `kubectl get events`."""
+
+    kind: str  # Normal or Warning
+    reason: str
+    message: str
+
+
+def news_of(before: str, group: GroupState, names: Mapping[str, str]) -> list[News]:
+    """Say what happened since the status said `before`."""
+    if group.state == "COMPLETED" or (before in ENDED and before == group.state):
+        return []
+    told = []
+    if group.failed_at is not None and before not in ("COMPENSATING", *ENDED):
+        reason = "Failed" if group.failed_job_id else _REQUESTS.get(group.reason, "Failed")
+        kind = "Normal" if reason == "Cancelled" else "Warning"
+        told.append(News(kind, reason, why(group, names)))
+        if group.state == "COMPENSATING" or group.undo_count:
+            done = f"{group.completed_count} of {group.total_jobs} jobs had completed"
+            told.append(News("Normal", "Compensating", f"undoing what was done: {done}"))
+    if group.ended and group.undo_failed_count:
+        told.append(News("Warning", "CompensationFailed", ending(group)))
+    elif group.ended and group.undo_count:
+        told.append(News("Normal", "Compensated", ending(group)))
+    return told
+
+
+def news_of_trouble(trouble: Trouble) -> News:
+    """Say that a resource does not move on."""
+    return News("Warning", trouble.reason, clean(trouble.message))
+
+
+def event_of(news: News, body: Mapping[str, Any], now: int) -> dict[str, Any]:
+    """Spell news about an object as a Kubernetes Event."""
+    meta = body["metadata"]
+    content = "\n".join((meta["uid"], news.reason, news.message))
+    name = sha1(content.encode(), usedforsecurity=False).hexdigest()[:16]
+    return {
+        "metadata": {"name": f"{meta['name'][:200]}.{name}", "namespace": meta["namespace"]},
+        "involvedObject": {
+            "apiVersion": body["apiVersion"],
+            "kind": body["kind"],
+            "namespace": meta["namespace"],
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "resourceVersion": meta["resourceVersion"],
+        },
+        "type": news.kind,
+        "reason": news.reason,
+        "message": news.message,
+        "source": {"component": "jobgroup-operator"},
+        "reportingComponent": "jobgroup-operator",
+        "firstTimestamp": seconds(now),
+        "lastTimestamp": seconds(now),
+        "count": 1,
+    }

@@ -1,0 +1,107 @@
+"""The environment -> frozen settings, or the sentence that says which variable is wrong."""
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from jobgroup.connection import locate
+from jobgroup.errors import InvalidSpecError
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+class SettingsError(Exception):
+    """A setting that cannot be used; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that can be set from outside, each with its default; docs/running.md explains them."""
+
+    redis_url: str
+    prefix: str
+    identity: str
+    namespace: str
+    lease_name: str
+    port: int
+    workers: int
+
+    @property
+    def redis_place(self) -> str:
+        """Name the Redis without its password."""
+        return locate(self.redis_url)
+
+
+def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
+    """Read and check the environment."""
+    return Settings(
+        redis_url=_redis_url(env),
+        prefix=_text(env, "BULLMQ_PREFIX", "bull", r"[^\s:]{1,64}(:[^\s:]{1,64})*"),
+        identity=_text(env, "POD_NAME", socket.gethostname(), r"\S{1,253}") + f"_{os.getpid()}",
+        namespace=_text(env, "POD_NAMESPACE", _own_namespace(), r"[a-z0-9-]{1,63}"),
+        lease_name=_text(env, "LEASE_NAME", "jobgroup-operator", r"[a-z0-9.-]{1,253}"),
+        port=_number(env, "PORT", 8080, 0, 65535),
+        workers=_number(env, "WORKERS", 16, 1, 256),
+    )
+
+
+def _redis_url(env: Mapping[str, str]) -> str:
+    """Put the URL together; user, password and certificates may stand in files."""
+    url = env.get("REDIS_URL") or "redis://127.0.0.1:6379/0"
+    scheme = url.partition(":")[0].lower()
+    if "sentinel" in scheme or "cluster" in scheme or "," in urlsplit(url).netloc:
+        raise SettingsError(
+            "REDIS_URL: Sentinel and Cluster are not supported yet; name one Redis server"
+        )
+    try:
+        locate(url)
+    except InvalidSpecError as error:
+        raise SettingsError(f"REDIS_URL: {error}") from None
+    parts = urlsplit(url)
+    user = _file(env, "REDIS_USERNAME_FILE") or parts.username
+    password = _file(env, "REDIS_PASSWORD_FILE") or parts.password
+    if user or password:
+        who = f"{quote(user or '', safe='%')}:{quote(password or '', safe='%')}"
+        parts = parts._replace(netloc=f"{who}@{parts.netloc.rpartition('@')[2]}")
+    if authority := env.get("REDIS_CA_FILE"):
+        if parts.scheme != "rediss":
+            raise SettingsError("REDIS_CA_FILE: only a rediss:// URL has certificates to check")
+        if not Path(authority).is_file():
+            raise SettingsError(f"REDIS_CA_FILE: there is no file {authority}")
+        query = "&".join(filter(None, [parts.query, f"ssl_ca_certs={quote(authority)}"]))
+        parts = parts._replace(query=query)
+    return urlunsplit(parts)
+
+
+def _file(env: Mapping[str, str], name: str) -> str:
+    if not (path := env.get(name)):
+        return ""
+    try:
+        return quote(Path(path).read_text().strip(), safe="")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{name}: {path} cannot be read: {error}") from None
+
+
+def _text(env: Mapping[str, str], name: str, default: str, pattern: str) -> str:
+    value = env.get(name) or default
+    if not re.fullmatch(pattern, value):
+        raise SettingsError(f"{name}: {value!r} must match {pattern}")
+    return value
+
+
+def _number(env: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    value = env.get(name) or str(default)
+    if not value.isdecimal() or not least <= int(value) <= most:
+        raise SettingsError(f"{name}: {value!r} must be a number from {least} to {most}")
+    return int(value)
+
+
+def _own_namespace() -> str:
+    try:
+        return _NAMESPACE_FILE.read_text().strip()
+    except OSError:
+        return "default"

@@ -1,0 +1,225 @@
+"""What Redis knows of a group -> the `.status` of its resource. One pure function.
+
+No return value and no data of a job ever gets in here: whoever may read a resource need not be
+allowed to read what its jobs are about.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jobgroup.progress import printable, time_of
+from jobgroup.snapshot import GroupJob, GroupState
+
+MAX_LINES = 100
+# Each status write stores the whole object anew.
+MAX_LINES_BYTES = 48_000
+MAX_REASON = 1024
+PENDING = "PENDING"
+
+# Which jobs a person looks for first.
+_RANKS = {"failed": 0, "active": 1, "pending": 3, "completed": 4, "cancelled": 5}
+_UNDO_RANKS = {"failed": 0, "pending": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a resource does not move on; a stalled one needs a person, another only time."""
+
+    reason: str
+    message: str
+    stalled: bool = True
+
+
+def derive_status(
+    generation: int,
+    previous: Mapping[str, Any],
+    now: int,
+    group: GroupState | None = None,
+    jobs: Sequence[GroupJob] = (),
+    names: Mapping[str, str] | None = None,
+    trouble: Trouble | None = None,
+) -> dict[str, Any]:
+    """Return the whole status; `names` are the jobs' names by id, `previous` is what stands there.
+
+    Without a group the state stays what it was: PENDING, unless the group is gone.
+    """
+    known = _of_group(group, jobs, names or {}) if group else {**_nothing_yet(), **previous}
+    status = {**known, "observedGeneration": generation}
+    wanted = _conditions(status, group, trouble)
+    status["conditions"] = [
+        _dated(condition, previous.get("conditions") or (), generation, now) for condition in wanted
+    ]
+    return status
+
+
+def _nothing_yet() -> dict[str, Any]:
+    return {"state": PENDING, "progress": ""}
+
+
+def _of_group(
+    group: GroupState, jobs: Sequence[GroupJob], names: Mapping[str, str]
+) -> dict[str, Any]:
+    lines = _lines(jobs, names)
+    status: dict[str, Any] = {
+        "groupId": group.id,
+        "state": group.state,
+        "progress": f"{group.completed_count}/{group.total_jobs}",
+        "totalJobs": group.total_jobs,
+        "completedCount": group.completed_count,
+        "failedCount": group.failed_count,
+        "cancelledCount": group.cancelled_count,
+        "jobs": lines,
+        "events": _events(group, names),
+        "startedAt": seconds(group.created_at),
+    }
+    if len(jobs) > len(lines):
+        status["jobsOmitted"] = len(jobs) - len(lines)
+    if group.undo_count:
+        status["undone"] = f"{group.undone_count}/{group.undo_count}"
+        status["compensation"] = {
+            "total": group.undo_count,
+            "completed": group.undone_count,
+            "failed": group.undo_failed_count,
+        }
+    if group.failed_job_id:
+        status["failure"] = {
+            "jobName": names.get(group.failed_job_id, ""),
+            "jobId": group.failed_job_id,
+            "reason": clean(group.reason),
+            "attemptsMade": group.failed_attempts,
+        }
+    if group.finished_at is not None:
+        status["finishedAt"] = seconds(group.finished_at)
+    return status
+
+
+def _lines(jobs: Sequence[GroupJob], names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return a line a job, as many as fit, those first that a person looks for first."""
+    lines: list[dict[str, Any]] = []
+    room = MAX_LINES_BYTES
+    for job in sorted(jobs, key=_rank)[:MAX_LINES]:
+        line = _line(job, names)
+        room -= 80 + sum(len(value.encode()) for value in line.values())
+        if room < 0:
+            break
+        lines.append(line)
+    return lines
+
+
+def _rank(job: GroupJob) -> int:
+    return min(_RANKS[job.status], _UNDO_RANKS.get(job.undo, 9))
+
+
+def _line(job: GroupJob, names: Mapping[str, str]) -> dict[str, Any]:
+    line = {
+        "name": names.get(job.job_id, ""),
+        "queueName": job.queue_name,
+        "jobId": job.job_id,
+        "status": job.status,
+    }
+    return {**line, "undo": job.undo} if job.undo else line
+
+
+def _events(group: GroupState, names: Mapping[str, str]) -> list[dict[str, str]]:
+    """Tell the group's life; each of its events happens at most once."""
+    told = [(group.created_at, "Created", f"{group.total_jobs} jobs created")]
+    if group.failed_at is not None:
+        told.append((group.failed_at, "Failing", why(group, names)))
+    if group.finished_at is not None:
+        told.append((group.finished_at, "Ended", ending(group)))
+    return [
+        {"time": seconds(time), "type": kind, "message": clean(message)}
+        for time, kind, message in told
+    ]
+
+
+def why(group: GroupState, names: Mapping[str, str]) -> str:
+    """Say why a group was given up."""
+    if not group.failed_job_id:
+        return {"DeadlineExceeded": "its deadline passed"}.get(group.reason, group.reason)
+    name = names.get(group.failed_job_id, group.failed_job_id)
+    return f'job "{name}" failed: {clean(group.reason)}'
+
+
+def ending(group: GroupState) -> str:
+    """Say how a group ended."""
+    if group.state == "COMPLETED":
+        return f"all {group.total_jobs} jobs completed"
+    if not group.undo_count:
+        return "failed, nothing had to be undone"
+    undone = f"{group.undone_count} of {group.undo_count} undone"
+    return f"failed, {undone}" + (", the rest could not be" if group.undo_failed_count else "")
+
+
+def seconds(milliseconds: int) -> str:
+    """Spell a time as the Kubernetes API wants it."""
+    return time_of(milliseconds)[:19] + "Z"
+
+
+def clean(text: str) -> str:
+    """Make what a worker wrote harmless: one line, whole characters, at most so many bytes."""
+    whole = printable(text[:MAX_REASON]).encode("utf-8", "replace")[:MAX_REASON]
+    return whole.decode("utf-8", "ignore")
+
+
+def _conditions(
+    status: Mapping[str, Any], group: GroupState | None, trouble: Trouble | None
+) -> list[dict[str, str]]:
+    """Say it for machines, as kstatus reads them, and for people."""
+    state = status["state"]
+    if trouble:
+        reason, message = trouble.reason, trouble.message
+        stalled = trouble.stalled
+    else:
+        reason, message, stalled = _summary(state, group)
+    ended = state in ("COMPLETED", "FAILED", "FAILED_COMPENSATION")
+    succeeded = state == "COMPLETED"
+    ready = succeeded and not trouble
+    conditions = [_condition("Ready", ready, reason, message)]
+    if not ready:
+        conditions.append(
+            _condition("Stalled" if stalled else "Reconciling", True, reason, message)
+        )
+    conditions.append(_condition("Finished", ended, reason, message))
+    if ended:
+        conditions.append(_condition("Succeeded", succeeded, reason, message))
+    if group and group.state not in ("ACTIVE", "COMPLETED"):
+        undone = f"{group.undone_count} of {group.undo_count} undone"
+        whole = group.ended and group.undone_count == group.undo_count
+        conditions.append(_condition("Compensated", whole, reason, undone))
+    return conditions
+
+
+def _summary(state: str, group: GroupState | None) -> tuple[str, str, bool]:
+    """Return the reason, the message and whether a person is needed."""
+    if group is None:
+        return "Pending", "the group has not been created yet", False
+    done = f"{group.completed_count} of {group.total_jobs} jobs completed"
+    if state == "ACTIVE":
+        return "Running", done, False
+    if state == "COMPENSATING":
+        undone = f"{group.undone_count} of {group.undo_count} undone"
+        return "Compensating", f"given up, {undone}", False
+    reasons = {"COMPLETED": "Completed", "FAILED": "Failed"}
+    return reasons.get(state, "CompensationFailed"), ending(group), state != "COMPLETED"
+
+
+def _condition(kind: str, is_true: bool, reason: str, message: str) -> dict[str, str]:
+    return {
+        "type": kind,
+        "status": "True" if is_true else "False",
+        "reason": reason,
+        "message": clean(message),
+    }
+
+
+def _dated(
+    condition: dict[str, str], previous: Sequence[Mapping[str, Any]], generation: int, now: int
+) -> dict[str, Any]:
+    """Date a condition from when its status last changed."""
+    since = seconds(now)
+    for before in previous:
+        if (before.get("type"), before.get("status")) == (condition["type"], condition["status"]):
+            since = before.get("lastTransitionTime") or since
+    return {**condition, "observedGeneration": generation, "lastTransitionTime": since}
