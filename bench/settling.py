@@ -54,7 +54,7 @@ async def settling(bench: Bench) -> list[Row]:
                 backlog = max(backlog, await bench.redis.llen(keys.wakeups("bull")))
                 await asyncio.sleep(LOOK_SECONDS)
             done = time.perf_counter()
-            while await bench.redis.zcard(keys.books("bull") + ":ended") < count:
+            while await bench.redis.zcard(keys.ended("bull")) < count:
                 await asyncio.sleep(0)
             seen["lag"].append((time.perf_counter() - done) / working.result())
             driving.cancel()

@@ -131,7 +131,7 @@ class Sagas:
     async def _group_ids(self) -> set[str]:
         books = keys.books(self.prefix)
         tokens = [
-            *await self.redis.zrange(f"{books}:ended", 0, -1),
+            *await self.redis.zrange(f"{books}:saga:ended", 0, -1),
             *await self.redis.zrange(f"{books}:waiting-children", 0, -1),
             *await self.redis.lrange(f"{books}:wait", 0, -1),
         ]

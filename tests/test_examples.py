@@ -47,7 +47,7 @@ async def groups(redis_url: str, prefix: str, queue: QueueNamer) -> AsyncIterato
         driving.cancel()
         await asyncio.wait([driving])
         redis, books = groups.store.redis, keys.books(prefix)
-        for group_id in await redis.zrange(f"{books}:ended", 0, -1):
+        for group_id in await redis.zrange(f"{books}:saga:ended", 0, -1):
             await groups.remove_group(str(group_id))
         tombs = [key async for key in redis.scan_iter(f"{books}:tomb:*")]
         await redis.delete(f"{books}:events", keys.marker(prefix), *tombs)

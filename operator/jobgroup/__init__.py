@@ -25,6 +25,7 @@ from jobgroup.errors import (
     JobInFlowError,
     JobInGroupError,
     RefusedError,
+    SpoiltKeyError,
     UnknownCompensationError,
 )
 from jobgroup.groups import JobGroups
@@ -51,6 +52,7 @@ __all__ = [
     "JobInFlowError",
     "JobInGroupError",
     "RefusedError",
+    "SpoiltKeyError",
     "Store",
     "UnknownCompensationError",
     "__version__",

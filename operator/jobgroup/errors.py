@@ -79,6 +79,10 @@ class GroupRemovedError(RefusedError):
         super().__init__(f"Group {group_id} was removed and cannot be made again")
 
 
+class SpoiltKeyError(RefusedError):
+    """A key that the group needs holds something of another kind; Redis says which."""
+
+
 class JobExistsError(RefusedError):
     """A key stands where a member would go."""
 

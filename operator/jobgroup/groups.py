@@ -5,6 +5,7 @@ jobgroup/driver.py.
 """
 
 import asyncio
+import contextlib
 import math
 import time
 import uuid
@@ -13,7 +14,12 @@ from typing import Any, Self
 
 from jobgroup import keys
 from jobgroup.connection import RedisError, backoff, connect, is_transient, leave_if_cancelled
-from jobgroup.errors import GroupNotFoundError, InvalidGroupStateError, JobGroupError
+from jobgroup.errors import (
+    GroupNotFoundError,
+    InvalidGroupStateError,
+    InvalidSpecError,
+    JobGroupError,
+)
 from jobgroup.plan import Plan, plan_group
 from jobgroup.snapshot import GroupEvent, GroupJob, GroupNode, GroupState
 from jobgroup.spec import check_group_id, parse_group
@@ -71,7 +77,10 @@ class JobGroups:
 
     async def get_group_state(self, group_id: str) -> GroupState | None:
         """Return a group's state and counts, or None if there is no such group."""
-        return await self.store.read(group_id)
+        with contextlib.suppress(InvalidSpecError):
+            check_group_id(group_id)
+            return await self.store.read(group_id)
+        return None
 
     async def get_group_jobs(self, group_id: str) -> list[GroupJob]:
         """Return where each job of a group is now."""
@@ -100,12 +109,11 @@ class JobGroups:
         A Redis that goes away meanwhile is waited for.
         """
         deadline = time.monotonic() + (math.inf if timeout is None else timeout)
+        overdue = f"Group {group_id} has not ended after {timeout} s"
         last, failures = "", 0
         while True:
             # Not asyncio.timeout: it cancels, and redis-py swallows some cancellations.
             leave_if_cancelled()
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"Group {group_id} has not ended after {timeout} s")
             try:
                 # Where the stream ends is noted before the state is read, so nothing between the
                 # two goes unheard.
@@ -116,11 +124,17 @@ class JobGroups:
                     raise GroupNotFoundError(group_id)
                 if state.ended:
                     return state
+                if time.monotonic() > deadline:
+                    raise TimeoutError(overdue)
                 last = await self._pause(queue, group_id, last, deadline)
                 failures = 0
             except RedisError as error:
                 if not is_transient(error):
                     raise
+                if time.monotonic() > deadline:
+                    raise TimeoutError(
+                        f"Group {group_id} has not ended after {timeout} s"
+                    ) from None
                 failures += 1
                 await asyncio.sleep(min(backoff(failures), max(0, deadline - time.monotonic())))
 

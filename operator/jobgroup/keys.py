@@ -31,7 +31,12 @@ def parked(prefix: str) -> str:
 
 def epoch(prefix: str) -> str:
     """Name the key that tells one life of a Redis from another."""
-    return f"{prefix}:{BOOKS}:epoch"
+    return f"{prefix}:{BOOKS}:saga:epoch"
+
+
+def ended(prefix: str) -> str:
+    """Name the set of ended groups, by the time they ended."""
+    return f"{prefix}:{BOOKS}:saga:ended"
 
 
 def changed(prefix: str, owner: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha1
-from typing import Any
+from typing import Any, Literal
 
 import msgpack
 import pydantic_core
@@ -131,11 +131,7 @@ def _member(job: Job, tag: str, has_undo: bool) -> list[Any]:
     options = _NO_OPTIONS if opts is NO_OPTIONS else _options(opts)
     data = _data_to_json(job.data)
     text = f'{options},"group":{tag}}}'
-    if (size := len(data) + len(text.encode())) > MAX_PAYLOAD:
-        raise InvalidSpecError(
-            f"Job payload size {size / 1048576:.1f} MB exceeds limit of"
-            f" {MAX_PAYLOAD / 1048576:.1f} MB"
-        )
+    _check_size(len(data) + len(text.encode()))
     return [
         job.queueName,
         job.name,
@@ -146,6 +142,14 @@ def _member(job: Job, tag: str, has_undo: bool) -> list[Any]:
         bool(opts.lifo),
         has_undo,
     ]
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_PAYLOAD:
+        raise InvalidSpecError(
+            f"Job payload size {size / 1048576:.1f} MB exceeds limit of"
+            f" {MAX_PAYLOAD / 1048576:.1f} MB"
+        )
 
 
 @lru_cache(maxsize=1024)
@@ -175,13 +179,13 @@ def _retention(jobs: Sequence[Job], ids: Sequence[str]) -> list[Any]:
     return [entry for entry in asked if any(entry[2:])]
 
 
-def _keep(asked: Keep | None) -> tuple[Any, Any] | None:
-    """Return how many jobs to keep and for how many seconds, False for any; None keeps all."""
+def _keep(asked: Keep | None) -> tuple[Any, Any] | Literal[False]:
+    """Return how many jobs to keep and for how many seconds, False for any; False keeps all."""
     if isinstance(asked, Retention):
         count, age = (False if each is None else each for each in (asked.count, asked.age))
-        return None if count is age is False else (count, age)
+        return False if count is age is False else (count, age)
     if asked is None or asked is False:
-        return None
+        return False
     return (0 if asked is True else asked), False
 
 
@@ -189,6 +193,7 @@ def _undo(name: str, undo: Compensation, group_id: str) -> bytes:
     """Spell out what all undos of one mapping share, up to the id of the member and from there."""
     head = f'{{"groupId":"{group_id}","originalJobName":{to_json(name)},"originalJobId":"'
     tail = b',"compensationData":' + _data_to_json(undo.data) + b"}"
+    _check_size(len(tail))
     parts = [undo.name, _undo_options(undo.opts), head, tail, undo.when == "Started"]
     return _pack(parts)
 

@@ -37,8 +37,8 @@ UNDO_ATTEMPTS = 3
 # A group's id becomes part of keys that BullMQ also uses for its own purposes.
 # fmt: off
 RESERVED_IDS = frozenset((
-    "active", "completed", "delayed", "ended", "epoch", "events", "failed", "id", "limiter",
-    "marker", "meta", "paused", "pc", "prioritized", "repeat", "stalled", "stalled-check", "tomb",
+    "active", "changed", "completed", "delayed", "events", "failed", "id", "limiter", "marker",
+    "meta", "paused", "pc", "prioritized", "repeat", "saga", "stalled", "stalled-check", "tomb",
     "wait", "waiting-children",
 ))
 # fmt: on
@@ -46,6 +46,8 @@ _GROUP_ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 QueueName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,63}$")]
+# What JavaScript and Lua can count.
+Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Milliseconds = Annotated[int, Field(ge=0, le=MAX_DELAY)]
 
 
@@ -63,8 +65,8 @@ class Backoff(_Model):
 class Retention(_Model):
     """How many finished jobs a queue keeps, and for how many seconds."""
 
-    age: Annotated[int, Field(ge=0)] | None = None
-    count: Annotated[int, Field(ge=0)] | None = None
+    age: Count | None = None
+    count: Count | None = None
 
 
 def check_backoff(attempts: int, backoff: "int | Backoff | None") -> None:
@@ -82,7 +84,7 @@ def check_backoff(attempts: int, backoff: "int | Backoff | None") -> None:
         )
 
 
-Keep = bool | Annotated[int, Field(ge=0)] | Retention
+Keep = bool | Count | Retention
 
 
 class RetryOptions(_Model):
@@ -105,8 +107,8 @@ class JobOptions(RetryOptions):
     lifo: bool | None = None
     removeOnComplete: Keep | None = None  # noqa: N815
     removeOnFail: Keep | None = None  # noqa: N815
-    keepLogs: Annotated[int, Field(ge=0)] | None = None  # noqa: N815
-    stackTraceLimit: Annotated[int, Field(ge=0)] | None = None  # noqa: N815
+    keepLogs: Count | None = None  # noqa: N815
+    stackTraceLimit: Count | None = None  # noqa: N815
 
 
 NO_OPTIONS = JobOptions()

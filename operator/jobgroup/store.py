@@ -4,6 +4,7 @@ Times are milliseconds. What a script refuses arrives as the exception of its co
 goes wrong is redis-py's own.
 """
 
+import contextlib
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -11,9 +12,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 from jobgroup import keys
+from jobgroup.connection import is_transient
 from jobgroup.errors import (
     GroupExistsError,
     GroupNotFoundError,
@@ -21,6 +23,7 @@ from jobgroup.errors import (
     InvalidGroupStateError,
     JobExistsError,
     JobGroupError,
+    SpoiltKeyError,
 )
 from jobgroup.plan import Plan, pack_plans
 from jobgroup.scripts import FOLDER, Script, load
@@ -31,8 +34,11 @@ TOMBSTONE = 30 * 24 * 3600 * 1000
 # Of one call that creates several groups: some two milliseconds of work.
 BATCH_JOBS = 60
 BATCH_BYTES = 1_000_000
-# A group that failed stays parked with its score raised by this; see lua/includes/park.lua.
-ENDED_SCORE = 10**15
+# redis-py 8 gives up on a read after five.
+MAX_BLOCK_SECONDS = 2
+# A group that ended stays parked with its score raised by these; see lua/includes/park.lua.
+FAILED_SCORE = 10**15
+COMPLETED_SCORE = 2 * 10**15
 
 
 def now_ms() -> int:
@@ -64,7 +70,10 @@ class Store:
             if isinstance(answer, Exception):
                 raise answer
             answers += answer
-        return [bool(answer) if isinstance(answer, int) else _refusal(answer) for answer in answers]
+        return [
+            bool(answer) if isinstance(answer, int) else _refusal(answer, SpoiltKeyError)
+            for answer in answers
+        ]
 
     async def settle(
         self, tokens: Sequence[tuple[str, str]], request: str = "", grace: int = GRACE
@@ -113,19 +122,24 @@ class Store:
     async def changed(self, owner: str, seconds: float) -> list[str]:
         """Wait so long for groups of this owner to change; take their ids off and return them."""
         key = keys.changed(self.prefix, owner)
-        first = await self.redis.bzpopmin(key, seconds)
+        first = await self.redis.bzpopmin(key, min(seconds, MAX_BLOCK_SECONDS))
         if not first:
             return []
-        more = cast(list[tuple[str, float]], await self.redis.zpopmin(key, 1000))
-        return [cast(tuple[str, str, float], first)[1], *(group_id for group_id, _ in more)]
+        more: list[tuple[str, float]] = []
+        with contextlib.suppress(RedisError):  # the first is ours already and must not be lost
+            more = cast(list[tuple[str, float]], await self.redis.zpopmin(key, 1000))
+        return [str(first[1]), *(group_id for group_id, _ in more)]
 
     async def read_many(self, group_ids: Sequence[str]) -> list[GroupState]:
-        """Read those of these groups that are there and can be read."""
+        """Read those of these groups that are there; what is wrong with one holds up no other."""
         calls = [
             {"parent": keys.parent(self.prefix, group_id), "prefix": self.prefix, "gid": group_id}
             for group_id in group_ids
         ]
         rows = await self._read.run_all(self.redis, calls)
+        for row in rows:
+            if isinstance(row, Exception) and not _is_its_own(row):
+                raise row
         return [GroupState.parse(row) for row in rows if row and not isinstance(row, Exception)]
 
     async def read(self, group_id: str) -> GroupState | None:
@@ -165,7 +179,7 @@ class Store:
 
         All at once: settling a group parks it anew at another place, so pages would miss some.
         """
-        until = "+inf" if ended else f"({ENDED_SCORE}"
+        until = f"({COMPLETED_SCORE if ended else FAILED_SCORE}"
         found = await self.redis.zrangebyscore(keys.parked(self.prefix), "-inf", until)
         return cast(list[str], found)
 
@@ -217,7 +231,12 @@ def _batches(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
         yield batch
 
 
-def _refusal(error: Exception) -> JobGroupError:
+def _is_its_own(error: Exception) -> bool:
+    """Say whether an error is about one group's keys and not about Redis as a whole."""
+    return isinstance(error, ResponseError) and not is_transient(error)
+
+
+def _refusal(error: Exception, otherwise: type[JobGroupError] | None = None) -> JobGroupError:
     """Turn what a script said into the exception of its code; raise what is none of ours."""
     code, _, detail = str(error).partition(" ")
     for refusal in (GroupNotFoundError, GroupExistsError, GroupRemovedError, JobExistsError):
@@ -225,4 +244,6 @@ def _refusal(error: Exception) -> JobGroupError:
             return refusal(detail)
     if code == InvalidGroupStateError.code:
         return InvalidGroupStateError(detail)
+    if otherwise and _is_its_own(error):
+        return otherwise(str(error))
     raise error

@@ -39,6 +39,8 @@ for i = 1, #statuses, 2 do
       undo = "failed"
     elseif redis.call("SISMEMBER", k.undo_open, undo_key) == 1 then
       undo = "pending"
+    elseif redis.call("HEXISTS", k.undo, undo_key) == 1 then
+      undo = "failed"
     end
   end
   for _, value in ipairs({ key, queue, id, status, undo }) do rows[#rows + 1] = value end

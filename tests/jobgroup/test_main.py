@@ -101,7 +101,7 @@ async def groups(redis_url: str, prefix: str, queue: QueueNamer) -> AsyncIterato
         yield groups
         redis, books = groups.store.redis, keys.books(prefix)
         parked = await redis.zrange(keys.parked(prefix), 0, -1)
-        ended = await redis.zrange(f"{books}:ended", 0, -1)
+        ended = await redis.zrange(f"{books}:saga:ended", 0, -1)
         for group_id in {keys.group_of(token) for token in [*parked, *ended]}:
             state = await groups.get_group_state(group_id)
             if state and not state.ended:

@@ -66,11 +66,11 @@ def test_options_are_spelt_as_stock_clients_read_them() -> None:
 @pytest.mark.parametrize(
     ("asked", "kept"),
     [
-        ({"removeOnComplete": True}, ([0, False], None)),
-        ({"removeOnComplete": 0}, ([0, False], None)),
-        ({"removeOnComplete": False, "removeOnFail": 7}, (None, [7, False])),
-        ({"removeOnFail": {"age": 0}}, (None, [False, 0])),
-        ({"removeOnComplete": {"age": 5, "count": 2}}, ([2, 5], None)),
+        ({"removeOnComplete": True}, ([0, False], False)),
+        ({"removeOnComplete": 0}, ([0, False], False)),
+        ({"removeOnComplete": False, "removeOnFail": 7}, (False, [7, False])),
+        ({"removeOnFail": {"age": 0}}, (False, [False, 0])),
+        ({"removeOnComplete": {"age": 5, "count": 2}}, ([2, 5], False)),
         ({"removeOnComplete": {}, "removeOnFail": False}, None),
         ({}, None),
     ],

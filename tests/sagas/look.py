@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from jobgroup import keys
 from jobgroup.scripts import Script, load
 from jobgroup.snapshot import GroupJob, GroupState
-from jobgroup.store import ENDED_SCORE
+from jobgroup.store import FAILED_SCORE
 from tests.sagas.model import Place
 
 LOOK = """
@@ -80,7 +80,7 @@ class Seen:
     @property
     def unfinished(self) -> list[str]:
         """The groups that a resync would look at."""
-        return [token for token, score in self.parked.items() if score < ENDED_SCORE]
+        return [token for token, score in self.parked.items() if score < FAILED_SCORE]
 
     def is_woken(self, group_id: str) -> bool:
         return group_id in map(keys.group_of, self.wakeups)

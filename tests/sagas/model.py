@@ -191,7 +191,7 @@ class Group:
             "cancelled_count": statuses.count("cancelled"),
             "undo_count": len(undos),
             "undone_count": undos.count("done"),
-            "undo_failed_count": undos.count("failed"),
+            "undo_failed_count": undos.count("failed") + undos.count("nowhere"),
         }
 
     def settle(self, chosen: Chosen, budget: int, request: str = "", patient: bool = True) -> None:

@@ -92,7 +92,7 @@ BUGS = {
         'redis.call("ZADD", k.parked, string.format("%.0f", score), gid .. "-undo")',
     ),
     "work that is left is not put on the wake-up list": Bug(
-        "includes/park.lua", "elseif more then", "elseif false then"
+        "includes/park.lua", "if more then", "elseif false then"
     ),
     "an entry stays on the wake-up list": Bug(
         "includes/park.lua",

@@ -14,6 +14,7 @@ from jobgroup import (
     JobExistsError,
     JobGroups,
     RefusedError,
+    SpoiltKeyError,
 )
 from testbed.fixtures import ClientStarter
 from testbed.sagas import GROUP_EVENTS, Sagas, job, undo
@@ -312,7 +313,7 @@ async def test_a_counter_that_is_no_number_refuses_the_whole_group(
     await redis.set(f"{prefix}:inventory:pc", "spoilt")
     jobs = [job("charge"), job("pack", "inventory", priority=1)]
     async with JobGroups.connect(redis_url, prefix) as groups:
-        with pytest.raises(ResponseError, match=f"NOTANUMBER {prefix}:inventory:pc"):
+        with pytest.raises(SpoiltKeyError, match=f"NOTANUMBER {prefix}:inventory:pc"):
             await groups.add_group("order", jobs)
     assert await redis.keys(f"{prefix}:*") == [f"{prefix}:inventory:pc"]
     await redis.delete(f"{prefix}:inventory:pc")

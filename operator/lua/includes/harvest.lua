@@ -22,15 +22,13 @@ local function harvest(prefix, book, now)
       failed = redis.call("ZCARD", book.failed),
     }
   end
+  -- Always: a stranger and a removed member together leave the sum as it should be.
+  strike_strangers(book.names, book.open, redis.call("SMEMBERS", book.open), "SREM")
+  strike_strangers(book.names, book.done, redis.call("HKEYS", book.done), "HDEL")
+  strike_strangers(book.names, book.failed, redis.call("ZRANGE", book.failed, 0, -1), "ZREM")
   local counts = count()
-  if counts.done == book.expected or counts.open + counts.done + counts.failed ~= book.expected then
-    strike_strangers(book.names, book.open, redis.call("SMEMBERS", book.open), "SREM")
-    strike_strangers(book.names, book.done, redis.call("HKEYS", book.done), "HDEL")
-    strike_strangers(book.names, book.failed, redis.call("ZRANGE", book.failed, 0, -1), "ZREM")
-    counts = count()
-  end
   if counts.failed > 0 then
-    for _, key in ipairs(redis.call("ZRANGE", book.failed, 0, 199)) do
+    for _, key in ipairs(redis.call("ZRANGE", book.failed, 0, -1)) do
       local queue, id = place_of(prefix, key)
       if redis.call("ZSCORE", prefix .. ":" .. queue .. ":completed", id) then
         redis.call("ZREM", book.failed, key)

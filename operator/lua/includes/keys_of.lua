@@ -26,7 +26,8 @@ local function keys_of(prefix, gid, queue)
     books = books,
     parked = books .. ":waiting-children",
     wakeups = books .. ":wait",
-    ended = books .. ":ended",
+    -- With a colon of its own: to BullMQ a name without one is a job, and v6 removes those nobody lists.
+    ended = books .. ":saga:ended",
     tomb = books .. ":tomb:" .. gid,
   }
 end

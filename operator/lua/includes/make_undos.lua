@@ -32,6 +32,8 @@ local function make_undos(k, prefix, gid, now, budget)
         local queue = open_queue(queues, prefix, queue_name .. ":compensation")
         local data = head .. id .. '","originalReturnValue":' .. (value or "null") .. tail
         undos[#undos + 1] = { queue, { id = id .. "-undo", name = name, data = data, opts = opts } }
+        -- Before the first write: a key of another type there must not leave half of them made.
+        redis.call("HLEN", queue.base .. id .. "-undo")
         members[#members + 1] = key
         keys[#keys + 1] = queue.base .. id .. "-undo"
         made[#made + 1] = keys[#keys]

@@ -19,6 +19,8 @@ local function settle(k, prefix, gid, now, request, grace)
     "completedCount", "failedCount")
   local state, total, name = group[1], tonumber(group[2]), group[3]
   local before = state
+  -- Given up once, given up for good, also if that call broke off between dropping and flipping.
+  if request == "" and state == "ACTIVE" then request = redis.call("HGET", k.parent, "requested") or "" end
   local budget = { drops = 200, undos = 200, bytes = 1000000, entries = 300000 }
   local facts = { total = total, requested = request ~= "", undos = 0, undos_to_make = 0 }
 
@@ -37,6 +39,7 @@ local function settle(k, prefix, gid, now, request, grace)
 
   local more = false
   local failing = state == "ACTIVE" and facts.completed < total and (facts.failed > 0 or facts.requested)
+  if failing and facts.requested then redis.call("HSET", k.parent, "requested", request) end
   if failing or state == "COMPENSATING" then
     facts.open, more = drop_pending(k, prefix, now, grace, budget)
     facts.failed = redis.call("ZCARD", k.failed)

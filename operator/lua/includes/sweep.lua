@@ -10,18 +10,19 @@
 local function sweep(k, prefix, now)
   local packed = redis.call("HGET", k.parent, "retention")
   if not packed then return false end
-  local asked, looks, trimmed = cmsgpack.unpack(packed), 1000, {}
+  local asked, looks, trims, trimmed = cmsgpack.unpack(packed), 1000, 2, {}
 
   local function remove(base, set, id)
     redis.call("ZREM", base .. set, id)
     redis.call("UNLINK", base .. id, base .. id .. ":logs")
   end
   local function trim(base, set, ids)
-    looks = looks - #ids
     for _, id in ipairs(ids) do
       local parent = redis.call("HGET", base .. id, "parentKey") or ""
       if string.sub(parent, 1, #k.books + 1) == k.books .. ":"
-        and redis.call("ZSCORE", k.ended, string.sub(parent, #k.books + 2)) then
+        and redis.call("ZSCORE", k.ended, string.sub(parent, #k.books + 2))
+        -- One that 5.x retried in bulk stands among the failed until its group is settled.
+        and (set == "failed" or redis.call("HEXISTS", parent .. ":processed", base .. id) == 1) then
         remove(base, set, id)
       end
     end
@@ -38,7 +39,12 @@ local function sweep(k, prefix, now)
       if count == 0 then
         remove(base, set, id)
       elseif not trimmed[rule] then
-        trimmed[rule] = true
+        -- Once a call and rule, however many members share it: else each of them walks the set again.
+        if trims == 0 then
+          asked[#asked + 1] = { queue, id, on_complete, on_fail }
+          break
+        end
+        trimmed[rule], trims = true, trims - 1
         if count then trim(base, set, redis.call("ZREVRANGE", base .. set, count, count + 999)) end
         if age then
           trim(base, set, redis.call("ZRANGEBYSCORE", base .. set, "-inf", now - age * 1000, "LIMIT", 0, 1000))
