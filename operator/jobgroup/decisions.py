@@ -61,6 +61,7 @@ class Resource:
     orphan: bool
     deadline_seconds: int | None
     ttl_seconds: int | None
+    observed: int
     state: str
     finished_at: int | None
 
@@ -68,6 +69,8 @@ class Resource:
     def read(cls, body: Mapping[str, Any]) -> "Resource":
         """Take from an object what matters."""
         meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
+        if status.get("groupId", meta["uid"]) != meta["uid"]:
+            status = {}  # brought along from another object
         finished = status.get("finishedAt")
         return cls(
             uid=meta["uid"],
@@ -80,6 +83,7 @@ class Resource:
             orphan=spec.get("deletionPolicy") == "Orphan",
             deadline_seconds=spec.get("activeDeadlineSeconds"),
             ttl_seconds=spec.get("ttlSecondsAfterFinished"),
+            observed=status.get("observedGeneration", -1),
             state=status.get("state") or "",
             finished_at=_milliseconds(finished) if finished else None,
         )
@@ -118,7 +122,9 @@ def next_step(resource: Resource, group: GroupState | None, epoch: str, now: int
 def _first_steps(resource: Resource, epoch: str, now: int) -> Step:
     if resource.ended:
         # Its group was removed by hand, or went with its Redis: what was said stays said.
-        return Step.DELETE if _is_past(_expiry(resource), now) else Step.NOTHING
+        if _is_past(_expiry(resource), now):
+            return Step.DELETE
+        return Step.NOTHING if resource.observed == resource.generation else Step.REPORT
     if resource.is_noted and not resource.is_of(epoch):
         return Step.LOST
     if not resource.is_noted:

@@ -53,8 +53,10 @@ def event_of(news: News, body: Mapping[str, Any], now: int) -> dict[str, Any]:
     meta = body["metadata"]
     content = "\n".join((meta["uid"], news.reason, news.message))
     name = sha1(content.encode(), usedforsecurity=False).hexdigest()[:16]
+    # Cut anywhere, a name may end in what a part of a name must not end in.
+    whose = meta["name"][:200].rstrip("-.")
     return {
-        "metadata": {"name": f"{meta['name'][:200]}.{name}", "namespace": meta["namespace"]},
+        "metadata": {"name": f"{whose}.{name}", "namespace": meta["namespace"]},
         "involvedObject": {
             "apiVersion": body["apiVersion"],
             "kind": body["kind"],

@@ -6,7 +6,9 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
+
+from redis.asyncio.connection import parse_url
 
 from jobgroup.connection import locate
 from jobgroup.errors import InvalidSpecError
@@ -51,17 +53,7 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
 
 def _redis_url(env: Mapping[str, str]) -> str:
     """Put the URL together; user, password and certificates may stand in files."""
-    url = env.get("REDIS_URL") or "redis://127.0.0.1:6379/0"
-    scheme = url.partition(":")[0].lower()
-    if "sentinel" in scheme or "cluster" in scheme or "," in urlsplit(url).netloc:
-        raise SettingsError(
-            "REDIS_URL: Sentinel and Cluster are not supported yet; name one Redis server"
-        )
-    try:
-        locate(url)
-    except InvalidSpecError as error:
-        raise SettingsError(f"REDIS_URL: {error}") from None
-    parts = urlsplit(url)
+    parts = _checked(env.get("REDIS_URL") or "redis://127.0.0.1:6379/0")
     user = _file(env, "REDIS_USERNAME_FILE") or parts.username
     password = _file(env, "REDIS_PASSWORD_FILE") or parts.password
     if user or password:
@@ -72,18 +64,39 @@ def _redis_url(env: Mapping[str, str]) -> str:
             raise SettingsError("REDIS_CA_FILE: only a rediss:// URL has certificates to check")
         if not Path(authority).is_file():
             raise SettingsError(f"REDIS_CA_FILE: there is no file {authority}")
-        query = "&".join(filter(None, [parts.query, f"ssl_ca_certs={quote(authority)}"]))
+        query = "&".join(filter(None, [f"ssl_ca_certs={quote(authority)}", parts.query]))
         parts = parts._replace(query=query)
     return urlunsplit(parts)
+
+
+def _checked(url: str) -> SplitResult:
+    """Refuse a URL that is not that of one Redis server, or that redis-py would misread."""
+    scheme, _, rest = url.partition("://")
+    hosts = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
+    if "sentinel" in scheme.lower() or "cluster" in scheme.lower() or "," in hosts:
+        raise SettingsError(
+            "REDIS_URL: Sentinel and Cluster are not supported yet; name one Redis server"
+        )
+    try:
+        locate(url)
+        parse_url(url)
+    except (InvalidSpecError, ValueError) as error:
+        raise SettingsError(f"REDIS_URL: {error}") from None
+    parts = urlsplit(url)
+    if parts.scheme != "unix" and not re.fullmatch("/?[0-9]*", parts.path):
+        raise SettingsError("REDIS_URL: the database must be a number, as in redis://host:6379/0")
+    return parts
 
 
 def _file(env: Mapping[str, str], name: str) -> str:
     if not (path := env.get(name)):
         return ""
     try:
-        return quote(Path(path).read_text().strip(), safe="")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{name}: {path} cannot be read: {error}") from None
+        return quote(Path(path).read_text("utf-8").strip("\r\n"), safe="")
+    except OSError as error:
+        raise SettingsError(f"{name}: {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{name}: {path} is not text in UTF-8") from None
 
 
 def _text(env: Mapping[str, str], name: str, default: str, pattern: str) -> str:

@@ -4,16 +4,17 @@ No return value and no data of a job ever gets in here: whoever may read a resou
 allowed to read what its jobs are about.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jobgroup.progress import printable, time_of
-from jobgroup.snapshot import GroupJob, GroupState
+from jobgroup.snapshot import ENDED, GroupJob, GroupState
 
 MAX_LINES = 100
-# Each status write stores the whole object anew.
-MAX_LINES_BYTES = 48_000
+# Each status write stores the whole object anew; 64 KB are the most a status may have.
+MAX_LINES_BYTES = 40_000
 MAX_REASON = 1024
 PENDING = "PENDING"
 
@@ -42,15 +43,30 @@ def derive_status(
 ) -> dict[str, Any]:
     """Return the whole status; `names` are the jobs' names by id, `previous` is what stands there.
 
-    Without a group the state stays what it was: PENDING, unless the group is gone.
+    Without a group the state stays what it was: PENDING, unless the group is gone. What has been
+    said of an end stays said, whether Redis is away or has forgotten it.
     """
+    if group is None and previous.get("state") in ENDED:
+        if trouble is None:
+            return _seen_again(generation, previous)
+        if not trouble.stalled:
+            return dict(previous)
     known = _of_group(group, jobs, names or {}) if group else {**_nothing_yet(), **previous}
     status = {**known, "observedGeneration": generation}
+    if group is None and status["state"] in ENDED:
+        status.setdefault("finishedAt", seconds(now))
     wanted = _conditions(status, group, trouble)
     status["conditions"] = [
         _dated(condition, previous.get("conditions") or (), generation, now) for condition in wanted
     ]
     return status
+
+
+def _seen_again(generation: int, previous: Mapping[str, Any]) -> dict[str, Any]:
+    """Say the same of a changed object."""
+    seen = {"observedGeneration": generation}
+    conditions = [{**each, **seen} for each in previous.get("conditions") or ()]
+    return {**previous, **seen, "conditions": conditions}
 
 
 def _nothing_yet() -> dict[str, Any]:
@@ -100,7 +116,7 @@ def _lines(jobs: Sequence[GroupJob], names: Mapping[str, str]) -> list[dict[str,
     room = MAX_LINES_BYTES
     for job in sorted(jobs, key=_rank)[:MAX_LINES]:
         line = _line(job, names)
-        room -= 80 + sum(len(value.encode()) for value in line.values())
+        room -= len(json.dumps(line)) + 2
         if room < 0:
             break
         lines.append(line)
@@ -129,17 +145,16 @@ def _events(group: GroupState, names: Mapping[str, str]) -> list[dict[str, str]]
     if group.finished_at is not None:
         told.append((group.finished_at, "Ended", ending(group)))
     return [
-        {"time": seconds(time), "type": kind, "message": clean(message)}
-        for time, kind, message in told
+        {"time": seconds(time), "type": kind, "message": message} for time, kind, message in told
     ]
 
 
 def why(group: GroupState, names: Mapping[str, str]) -> str:
-    """Say why a group was given up."""
+    """Say why a group was given up, in one line."""
     if not group.failed_job_id:
-        return {"DeadlineExceeded": "its deadline passed"}.get(group.reason, group.reason)
+        return {"DeadlineExceeded": "its deadline passed"}.get(group.reason, clean(group.reason))
     name = names.get(group.failed_job_id, group.failed_job_id)
-    return f'job "{name}" failed: {clean(group.reason)}'
+    return clean(f'job "{name}" failed: {group.reason}')
 
 
 def ending(group: GroupState) -> str:
@@ -173,7 +188,7 @@ def _conditions(
         stalled = trouble.stalled
     else:
         reason, message, stalled = _summary(state, group)
-    ended = state in ("COMPLETED", "FAILED", "FAILED_COMPENSATION")
+    ended = state in ENDED
     succeeded = state == "COMPLETED"
     ready = succeeded and not trouble
     conditions = [_condition("Ready", ready, reason, message)]
@@ -184,9 +199,10 @@ def _conditions(
     conditions.append(_condition("Finished", ended, reason, message))
     if ended:
         conditions.append(_condition("Succeeded", succeeded, reason, message))
-    if group and group.state not in ("ACTIVE", "COMPLETED"):
-        undone = f"{group.undone_count} of {group.undo_count} undone"
-        whole = group.ended and group.undone_count == group.undo_count
+    if "groupId" in status and state not in (PENDING, "ACTIVE", "COMPLETED"):
+        undos = status.get("compensation") or {"total": 0, "completed": 0}
+        undone = f"{undos['completed']} of {undos['total']} undone"
+        whole = ended and undos["completed"] == undos["total"]
         conditions.append(_condition("Compensated", whole, reason, undone))
     return conditions
 

@@ -1,0 +1,163 @@
+"""What is worth an Event: each thing once, and never one a job."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jobgroup.news import News, event_of, news_of, news_of_trouble
+from jobgroup.snapshot import GroupState
+from jobgroup.status import MAX_REASON, Trouble
+from tests.builders import group
+
+NAMES = {"g-1": "charge"}
+
+GIVEN_UP = group(
+    "COMPENSATING",
+    completed_count=2,
+    failed_count=1,
+    failed_job_id="g-1",
+    reason="card declined",
+    failed_at=3_000,
+    undo_count=2,
+)
+UNDONE = replace(GIVEN_UP, state="FAILED", undone_count=2, finished_at=9_000)
+HALF_UNDONE = replace(
+    GIVEN_UP, state="FAILED_COMPENSATION", undone_count=1, undo_failed_count=1, finished_at=9_000
+)
+NOTHING_DONE = replace(UNDONE, completed_count=0, undo_count=0, undone_count=0)
+ON_REQUEST = replace(GIVEN_UP, failed_job_id="", reason="cancelled", failed_count=0)
+LATE = replace(ON_REQUEST, reason="DeadlineExceeded")
+
+DECLINED = News("Warning", "Failed", 'job "charge" failed: card declined')
+UNDOING = News("Normal", "Compensating", "undoing what was done: 2 of 4 jobs had completed")
+WELL = News("Normal", "Compensated", "failed, 2 of 2 undone")
+BADLY = News("Warning", "CompensationFailed", "failed, 1 of 2 undone, the rest could not be")
+CANCELLED = News("Normal", "Cancelled", "cancelled")
+EXPIRED = News("Warning", "DeadlineExceeded", "its deadline passed")
+
+
+@pytest.mark.parametrize(
+    ("before", "state", "news"),
+    [
+        # All is well.
+        ("", group(), []),
+        ("PENDING", group(), []),
+        ("ACTIVE", group(completed_count=3), []),
+        ("ACTIVE", group("COMPLETED", completed_count=4, finished_at=9_000), []),
+        ("", group("COMPLETED", completed_count=4, finished_at=9_000), []),
+        # Step by step.
+        ("ACTIVE", GIVEN_UP, [DECLINED, UNDOING]),
+        ("COMPENSATING", replace(GIVEN_UP, undone_count=1), []),
+        ("COMPENSATING", UNDONE, [WELL]),
+        ("COMPENSATING", HALF_UNDONE, [BADLY]),
+        ("COMPENSATING", NOTHING_DONE, []),
+        ("FAILED", UNDONE, []),
+        ("FAILED_COMPENSATION", HALF_UNDONE, []),
+        # Several at once, as nobody looked in between.
+        ("ACTIVE", UNDONE, [DECLINED, UNDOING, WELL]),
+        ("", HALF_UNDONE, [DECLINED, UNDOING, BADLY]),
+        ("PENDING", NOTHING_DONE, [DECLINED]),
+        # Nothing to undo yet: an active member may still complete.
+        (
+            "ACTIVE",
+            replace(GIVEN_UP, completed_count=0, undo_count=0),
+            [DECLINED, replace(UNDOING, message=UNDOING.message.replace("2 of", "0 of"))],
+        ),
+        # By request or by time.
+        ("ACTIVE", ON_REQUEST, [CANCELLED, UNDOING]),
+        ("ACTIVE", replace(ON_REQUEST, state="FAILED", undo_count=0), [CANCELLED]),
+        ("ACTIVE", LATE, [EXPIRED, UNDOING]),
+        # A job was retried by hand after the end.
+        ("FAILED", HALF_UNDONE, [BADLY]),
+    ],
+)
+def test_what_happened_since(before: str, state: GroupState, news: list[News]) -> None:
+    assert news_of(before, state, NAMES) == news
+
+
+def test_a_job_without_a_name_is_called_by_its_id() -> None:
+    assert news_of("ACTIVE", GIVEN_UP, {})[0].message == 'job "g-1" failed: card declined'
+
+
+@pytest.mark.parametrize(
+    "reason", ["x" * 1_000_000, "a\r\n\x00\x1b[2J\u202eb", "\ud800", "\N{PILE OF POO}" * 2_000]
+)
+def test_hostile_words_do_no_harm(reason: str) -> None:
+    told = [
+        *news_of("", replace(UNDONE, reason=reason), {"g-1": reason[:253]}),
+        *news_of("", replace(UNDONE, reason=reason, failed_job_id=""), {}),
+        news_of_trouble(Trouble("InvalidSpec", reason)),
+    ]
+    for each in told:
+        assert each.message.isprintable()
+        assert len(each.message.encode()) <= MAX_REASON
+        assert event_of(each, BODY, 0)["message"] == each.message
+
+
+def test_trouble_is_a_warning() -> None:
+    news = news_of_trouble(Trouble("InvalidSpec", "Group must contain at least one job"))
+    assert news == News("Warning", "InvalidSpec", "Group must contain at least one job")
+
+
+BODY: dict[str, Any] = {
+    "apiVersion": "jobgroups.dev/v1alpha1",
+    "kind": "JobGroup",
+    "metadata": {"uid": "u1", "name": "order", "namespace": "shop", "resourceVersion": "42"},
+}
+
+
+def body(**meta: str) -> dict[str, Any]:
+    return {**BODY, "metadata": {**BODY["metadata"], **meta}}
+
+
+def test_an_event_is_about_its_object() -> None:
+    event = event_of(DECLINED, BODY, 1_700_000_000_000)
+    name = event["metadata"].pop("name")
+    assert re.fullmatch(r"order\.[0-9a-f]{16}", name)
+    assert event == {
+        "metadata": {"namespace": "shop"},
+        "involvedObject": {
+            "apiVersion": "jobgroups.dev/v1alpha1",
+            "kind": "JobGroup",
+            "namespace": "shop",
+            "name": "order",
+            "uid": "u1",
+            "resourceVersion": "42",
+        },
+        "type": "Warning",
+        "reason": "Failed",
+        "message": 'job "charge" failed: card declined',
+        "source": {"component": "jobgroup-operator"},
+        "reportingComponent": "jobgroup-operator",
+        "firstTimestamp": "2023-11-14T22:13:20Z",
+        "lastTimestamp": "2023-11-14T22:13:20Z",
+        "count": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("news", "about", "same"),
+    [
+        (DECLINED, BODY, True),
+        (DECLINED, body(resourceVersion="43"), True),
+        (DECLINED, body(uid="u2"), False),
+        (replace(DECLINED, reason="Other"), BODY, False),
+        (replace(DECLINED, message="other"), BODY, False),
+    ],
+)
+def test_the_same_event_has_the_same_name(news: News, about: dict[str, Any], same: bool) -> None:
+    names = [event_of(DECLINED, BODY, 1)["metadata"]["name"]]
+    names.append(event_of(news, about, 2)["metadata"]["name"])
+    assert (len(set(names)) == 1) is same
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "a" * 253, "a" * 199 + "." + "b" * 53, "a" * 198 + "--" + "b" * 53]
+)
+def test_the_name_of_an_event_is_one_the_api_server_takes(name: str) -> None:
+    part = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+    event = event_of(DECLINED, body(name=name), 0)
+    assert re.fullmatch(rf"{part}(\.{part})*", event["metadata"]["name"])
+    assert len(event["metadata"]["name"]) <= 253

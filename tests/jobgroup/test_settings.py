@@ -1,0 +1,249 @@
+"""Each variable: its default, what it may be, and the sentence it is refused with."""
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
+
+from jobgroup import settings
+from jobgroup.settings import SettingsError, read_settings
+
+URL_SENTENCE = (
+    "REDIS_URL: the Redis URL must look like redis://user:password@host:6379/0, rediss://... or"
+    " unix:///path, with the special characters of a password percent-encoded"
+)
+NOT_YET = "REDIS_URL: Sentinel and Cluster are not supported yet; name one Redis server"
+DATABASE = "REDIS_URL: the database must be a number, as in redis://host:6379/0"
+# redis-py adds more of its own.
+OF_URLS = {"host", "port", "db", "path", "username", "password", "health_check_interval"}
+OF_URLS |= {"ssl_ca_certs", "ssl_cert_reqs"}
+PREFIX = r"[^\s:]{1,64}(:[^\s:]{1,64})*"
+
+
+@pytest.fixture(autouse=True)
+def _outside_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(settings, "_NAMESPACE_FILE", tmp_path / "namespace")
+
+
+def refusal(**env: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        read_settings(env)
+    return str(caught.value)
+
+
+def parsed(**env: str) -> tuple[type, dict[str, Any]]:
+    """Return how redis-py reads the URL that the settings make."""
+    pool = Redis.from_url(read_settings(env).redis_url).connection_pool
+    kwargs = pool.connection_kwargs
+    return pool.connection_class, {name: kwargs[name] for name in kwargs.keys() & OF_URLS}
+
+
+@pytest.mark.parametrize(
+    "env", [{}, dict.fromkeys(("REDIS_URL", "PORT", "POD_NAME", "WORKERS"), "")]
+)
+def test_everything_has_a_default_and_empty_means_default(env: dict[str, str]) -> None:
+    found = read_settings(env)
+    assert found == settings.Settings(
+        redis_url="redis://127.0.0.1:6379/0",
+        prefix="bull",
+        identity=f"{socket.gethostname()}_{os.getpid()}",
+        namespace="default",
+        lease_name="jobgroup-operator",
+        port=8080,
+        workers=16,
+    )
+    assert found.redis_place == "127.0.0.1:6379"
+
+
+def test_a_pod_knows_its_namespace(tmp_path: Path) -> None:
+    (tmp_path / "namespace").write_text("sagas\n")
+    assert read_settings({}).namespace == "sagas"
+    assert read_settings({"POD_NAMESPACE": "other"}).namespace == "other"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "expected"),
+    [
+        ("BULLMQ_PREFIX", "{bull}", "prefix", "{bull}"),
+        ("BULLMQ_PREFIX", "shop:queues", "prefix", "shop:queues"),
+        ("POD_NAME", "jobgroups-0", "identity", f"jobgroups-0_{os.getpid()}"),
+        ("POD_NAMESPACE", "kube-system", "namespace", "kube-system"),
+        ("LEASE_NAME", "sagas.leader", "lease_name", "sagas.leader"),
+        ("PORT", "0", "port", 0),
+        ("PORT", "65535", "port", 65535),
+        ("WORKERS", "1", "workers", 1),
+        ("WORKERS", "256", "workers", 256),
+        ("REDIS_URL", "redis://h", "redis_place", "h:6379"),
+        ("REDIS_URL", "redis://u:p@h:1/2", "redis_place", "h:1"),
+        ("REDIS_URL", "REDISS://h:1", "redis_place", "h:1"),
+        ("REDIS_URL", "unix:///run/redis.sock", "redis_place", "/run/redis.sock"),
+    ],
+)
+def test_a_good_value_is_taken(name: str, value: str, field: str, expected: object) -> None:
+    assert getattr(read_settings({name: value}), field) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("BULLMQ_PREFIX", "a b", f"'a b' must match {PREFIX}"),
+        ("BULLMQ_PREFIX", "a:", f"'a:' must match {PREFIX}"),
+        ("POD_NAME", "a b", r"'a b' must match \S{1,253}"),
+        ("POD_NAMESPACE", "Shop", "'Shop' must match [a-z0-9-]{1,63}"),
+        ("POD_NAMESPACE", "../x", "'../x' must match [a-z0-9-]{1,63}"),
+        ("LEASE_NAME", "a/b", "'a/b' must match [a-z0-9.-]{1,253}"),
+        ("LEASE_NAME", "a\n", r"'a\n' must match [a-z0-9.-]{1,253}"),
+        ("PORT", "-1", "'-1' must be a number from 0 to 65535"),
+        ("PORT", "65536", "'65536' must be a number from 0 to 65535"),
+        ("PORT", "http", "'http' must be a number from 0 to 65535"),
+        ("PORT", "80.0", "'80.0' must be a number from 0 to 65535"),
+        ("WORKERS", "0", "'0' must be a number from 1 to 256"),
+        ("WORKERS", "257", "'257' must be a number from 1 to 256"),
+        ("WORKERS", " ", "' ' must be a number from 1 to 256"),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_name(name: str, value: str, sentence: str) -> None:
+    assert refusal(**{name: value}) == f"{name}: {sentence}"
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("redis+sentinel://h1:26379,h2:26379/mymaster/0", NOT_YET),
+        ("sentinel://h", NOT_YET),
+        ("redis-cluster://h", NOT_YET),
+        ("rediss+cluster://:hunter2@h", NOT_YET),
+        ("redis://:hunter2@h1:6379,h2:6379", NOT_YET),
+        ("redis://[::1", URL_SENTENCE),
+        ("redis://:hunter2@[::1", URL_SENTENCE),
+        ("redis://:hunter2@h:port", URL_SENTENCE),
+        ("redis://:hunter2@h:65536", URL_SENTENCE),
+        ("http://:hunter2@h", URL_SENTENCE),
+        ("localhost:6379", URL_SENTENCE),
+        ("h", URL_SENTENCE),
+        ("redis://:hunter2#x@h", URL_SENTENCE),
+        ("redis://:hunter2/x@h", URL_SENTENCE),
+        ("redis://:hunter2?x@h", URL_SENTENCE),
+        ("redis://:hunter2@h/zero", DATABASE),
+        ("redis://:hunter2@h/0/1", DATABASE),
+        (
+            "redis://:hunter2@h?socket_timeout=soon",
+            "REDIS_URL: Invalid value for 'socket_timeout' in connection URL.",
+        ),
+    ],
+)
+def test_a_bad_url_is_refused_without_its_password(url: str, sentence: str) -> None:
+    assert refusal(REDIS_URL=url) == sentence
+    assert "hunter2" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis://h", {"host": "h"}),
+        ("redis://h/", {"host": "h"}),
+        ("redis://h:1/2", {"host": "h", "port": 1, "db": 2}),
+        ("redis://[::1]:1", {"host": "::1", "port": 1}),
+        ("redis://:p@h", {"host": "h", "password": "p"}),
+        ("redis://u@h", {"host": "h", "username": "u"}),
+        ("redis://u:p@[::1]/3", {"host": "::1", "username": "u", "password": "p", "db": 3}),
+        ("redis://:a,b@h", {"host": "h", "password": "a,b"}),
+        ("redis://:50%@h", {"host": "h", "password": "50%"}),
+        ("redis://:%40%3A%2F%25@h", {"host": "h", "password": "@:/%"}),
+        ("redis://:a+b@h", {"host": "h", "password": "a+b"}),
+        ("redis://h?health_check_interval=5", {"host": "h", "health_check_interval": 5}),
+        ("unix:///run/redis.sock?db=4", {"path": "/run/redis.sock", "db": 4}),
+        ("unix://u:p@/run/r.sock", {"path": "/run/r.sock", "username": "u", "password": "p"}),
+    ],
+)
+def test_redis_py_reads_what_was_meant(url: str, expected: dict[str, Any]) -> None:
+    _, kwargs = parsed(REDIS_URL=url)
+    assert kwargs == expected
+
+
+HARD_WORDS = [
+    "hunter2",
+    "p@ss:w/o?r#d&x=y%20+z",
+    "100%",
+    "%41",
+    " in spaces ",
+    "\ttab",
+    "a,b;c",
+    "[::1]",
+    "p\u00e4\u00df\u4e16\N{PILE OF POO}",
+    "'\"\\$(`",
+    "two\nlines",
+    "p" * 5_000,
+]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"], ids=repr)
+@pytest.mark.parametrize("word", HARD_WORDS, ids=range(len(HARD_WORDS)))
+@pytest.mark.parametrize("url", ["redis://h:1/2", "redis://u:old@h:1/2", "rediss://[::1]:1"])
+def test_user_and_password_may_stand_in_files(
+    url: str, word: str, end: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "password"
+    path.write_bytes(f"{word}{end}".encode())
+    _, kwargs = parsed(REDIS_URL=url, REDIS_PASSWORD_FILE=str(path))
+    assert kwargs["password"] == word
+    assert kwargs.get("username") == ("u" if "u:" in url else None)
+    assert (kwargs["port"], kwargs["host"]) == (1, "::1" if "::1" in url else "h")
+    _, kwargs = parsed(REDIS_URL=url, REDIS_PASSWORD_FILE=str(path), REDIS_USERNAME_FILE=str(path))
+    assert (kwargs["username"], kwargs["password"]) == (word, word)
+    found = read_settings({"REDIS_URL": url, "REDIS_PASSWORD_FILE": str(path)})
+    assert word not in found.redis_place
+
+
+def test_a_socket_may_have_a_password_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_text("p@ss")
+    kind, kwargs = parsed(REDIS_URL="unix:///run/r.sock?db=1", REDIS_PASSWORD_FILE=str(path))
+    assert kind is UnixDomainSocketConnection
+    assert kwargs == {"path": "/run/r.sock", "password": "p@ss", "db": 1}
+
+
+@pytest.mark.parametrize("name", ["REDIS_USERNAME_FILE", "REDIS_PASSWORD_FILE"])
+def test_a_file_that_cannot_be_read_is_named_and_not_quoted(name: str, tmp_path: Path) -> None:
+    missing, binary = tmp_path / "missing", tmp_path / "binary"
+    binary.write_bytes(b"hunter2\xff")
+    gone = f"{name}: {missing} cannot be read: No such file or directory"
+    assert refusal(**{name: str(missing)}) == gone
+    assert refusal(**{name: str(tmp_path)}) == f"{name}: {tmp_path} cannot be read: Is a directory"
+    assert refusal(**{name: str(binary)}) == f"{name}: {binary} is not text in UTF-8"
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "a b&c=d%20+#?.crt"])
+@pytest.mark.parametrize(
+    ("url", "others"),
+    [
+        ("rediss://h", {"host": "h"}),
+        ("rediss:///", {}),
+        ("rediss://h/1?ssl_cert_reqs=none", {"host": "h", "db": 1, "ssl_cert_reqs": "none"}),
+        ("rediss://h?ssl_ca_certs=/old", {"host": "h"}),
+        ("REDISS://u:p@h", {"host": "h", "username": "u", "password": "p"}),
+    ],
+)
+def test_certificates_may_be_checked_against_a_file(
+    url: str, others: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    authority = tmp_path / name
+    authority.touch()
+    kind, kwargs = parsed(REDIS_URL=url, REDIS_CA_FILE=str(authority))
+    assert kind is SSLConnection
+    assert kwargs == {**others, "ssl_ca_certs": str(authority)}
+
+
+def test_certificates_need_a_file_and_tls(tmp_path: Path) -> None:
+    missing = str(tmp_path / "ca.crt")
+    assert refusal(REDIS_URL="rediss://:hunter2@h", REDIS_CA_FILE=missing) == (
+        f"REDIS_CA_FILE: there is no file {missing}"
+    )
+    for url in ("redis://:hunter2@h", "unix:///s"):
+        assert refusal(REDIS_URL=url, REDIS_CA_FILE=missing) == (
+            "REDIS_CA_FILE: only a rediss:// URL has certificates to check"
+        )
