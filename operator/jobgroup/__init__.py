@@ -1,5 +1,6 @@
 """The core of a saga: pure unless marked (redis), and free of Kubernetes.
 
+options            BullMQ's options that a job or an undo may be told
 spec               a definition -> frozen models, or the sentence that says what is wrong
 plan               models and an id -> one packed argument of create_groups.lua
 keys               the Redis keys that Python spells
