@@ -6,7 +6,6 @@ parses objects with them, for CEL cannot say everything. Everything here is pure
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
@@ -76,15 +75,7 @@ class JobGroupSpec(Settings):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """One object of the API, checked."""
-
-    settings: Settings
-    group: Group
-
-
-def parse_resource(body: Mapping[str, Any]) -> Resource:
+def parse_resource(body: Mapping[str, Any]) -> tuple[Settings, Group]:
     """Return what an object asks for, or raise the one thing that is wrong with it."""
     spec = body.get("spec")
     if not isinstance(spec, Mapping):
@@ -100,7 +91,12 @@ def parse_resource(body: Mapping[str, Any]) -> Resource:
     name = spec.get("name") or body["metadata"]["name"]
     group = parse_group(name, spec.get("jobs") or (), spec.get("compensation"))
     _check_unique(group)
-    return Resource(settings, group)
+    return settings, group
+
+
+def parse_definition(body: Mapping[str, Any]) -> Group:
+    """Return an object's group alone, all of the object checked."""
+    return parse_resource(body)[1]
 
 
 def check_size(spec: Mapping[str, Any]) -> None:

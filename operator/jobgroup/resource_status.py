@@ -1,6 +1,6 @@
 """What a JobGroup's status tells, as pydantic models; crd.py makes the schema of them.
 
-Each description is what `kubectl explain` says. Who derives a status fills dicts of these names.
+Each description is what `kubectl explain` says. status.py makes dicts that these describe.
 """
 
 from typing import Annotated, Literal
@@ -10,12 +10,10 @@ from pydantic import Field
 from jobgroup.options import Model
 from jobgroup.snapshot import JobStatus
 from jobgroup.spec import MAX_JOBS
+from jobgroup.status import MAX_LINES, MAX_REASON
 
-MAX_LINES = 100
 MAX_EVENTS = 10
 MAX_CONDITIONS = 16
-# Bytes for whoever writes them, characters to the API server: never more than these.
-MAX_REASON = 1024
 
 States = Literal["PENDING", "ACTIVE", "COMPENSATING", "COMPLETED", "FAILED", "FAILED_COMPENSATION"]
 
@@ -57,7 +55,9 @@ class JobLine(Model):
     queueName: Short | None = Field(default=None, description="The queue it is in.")  # noqa: N815
     jobId: Id | None = Field(default=None, description="Its BullMQ id.")  # noqa: N815
     status: JobStatus | None = Field(default=None, description="How it goes.")
-    undo: JobStatus | None = Field(default=None, description="How its undo goes, if it has one.")
+    undo: Literal["pending", "completed", "failed"] | None = Field(
+        default=None, description="How its undo goes, if it has one."
+    )
 
 
 class EventLine(Model):

@@ -12,7 +12,7 @@ import pytest
 
 from jobgroup.crd import BULLMQ_OPTIONS
 from jobgroup.options import JobOptions, RetryOptions
-from jobgroup.resource import API_VERSION, KIND, MAX_SPEC, parse_resource
+from jobgroup.resource import API_VERSION, KIND, MAX_SPEC, parse_definition
 from testbed.apiserver import ApiServer, KubectlError
 
 Object = dict[str, Any]
@@ -363,7 +363,7 @@ def test_data_comes_back_as_it_was(kubectl: Kubectl, data: Any) -> None:
     body = job_group(1)
     first(body)["data"] = undo(body)["data"] = data
     kubectl.apply(body, "--server-side")
-    group = parse_resource(kubectl.read()).group
+    group = parse_definition(kubectl.read())
     assert group.jobs[0].data == data
     assert group.compensation[group.jobs[0].name].data == data
 
@@ -373,7 +373,7 @@ def test_retention_may_be_of_several_kinds(kubectl: Kubectl, value: Any) -> None
     body = job_group(1)
     first(body)["opts"] = {"removeOnComplete": value, "backoff": 5}
     kubectl.apply(body)
-    found = parse_resource(kubectl.read()).group.jobs[0].opts.model_dump(exclude_none=True)
+    found = parse_definition(kubectl.read()).jobs[0].opts.model_dump(exclude_none=True)
     assert found == {"removeOnComplete": value, "backoff": 5}
 
 
@@ -416,7 +416,7 @@ def test_200_kb_pass_plain_apply(kubectl: Kubectl, jobs: int) -> None:
     body = padded(jobs, 200 * 1024)
     kubectl("apply", "-f", "-", stdin=json.dumps(body))
     kubectl("apply", "-f", "-", stdin=json.dumps(body))
-    parse_resource(kubectl.read())
+    parse_definition(kubectl.read())
 
 
 @pytest.mark.parametrize("jobs", [3, 2000])

@@ -8,14 +8,15 @@ import yaml
 
 from jobgroup.definition import read_plans
 from jobgroup.errors import EmptyGroupError, InvalidSpecError, UnknownCompensationError
-from jobgroup.resource import MAX_SPEC, Resource, Settings, check_size, parse_resource
+from jobgroup.resource import MAX_SPEC, Settings, check_size, parse_definition, parse_resource
+from jobgroup.spec import Group
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = {"name": "charge", "queueName": "payments"}
 EXPONENTIAL = {"type": "exponential", "delay": 60_000}
 
 
-def parse(spec: Any) -> Resource:
+def parse(spec: Any) -> tuple[Settings, Group]:
     return parse_resource({"metadata": {"name": "order-123"}, "spec": spec})
 
 
@@ -26,11 +27,11 @@ def refusal(spec: Any) -> str:
 
 
 def test_a_resource_may_leave_out_all_but_its_jobs() -> None:
-    resource = parse({"jobs": [JOB]})
-    assert resource.group.name == "order-123"
-    assert [job.name for job in resource.group.jobs] == ["charge"]
-    assert resource.group.compensation == {}
-    assert resource.settings.model_dump() == {
+    settings, group = parse({"jobs": [JOB]})
+    assert group.name == "order-123"
+    assert [job.name for job in group.jobs] == ["charge"]
+    assert group.compensation == {}
+    assert settings.model_dump() == {
         "deletionPolicy": "Compensate",
         "cancel": False,
         "suspend": False,
@@ -40,7 +41,7 @@ def test_a_resource_may_leave_out_all_but_its_jobs() -> None:
 
 
 def test_a_resource_may_say_everything() -> None:
-    settings = {
+    asked = {
         "deletionPolicy": "Orphan",
         "cancel": True,
         "suspend": True,
@@ -48,10 +49,10 @@ def test_a_resource_may_say_everything() -> None:
         "ttlSecondsAfterFinished": 0,
     }
     undo = {"charge": {"name": "refund"}}
-    resource = parse({"name": "order", "jobs": [JOB], "compensation": undo, **settings})
-    assert resource.settings == Settings.model_validate(settings)
-    assert resource.group.name == "order"
-    assert resource.group.compensation["charge"].name == "refund"
+    settings, group = parse({"name": "order", "jobs": [JOB], "compensation": undo, **asked})
+    assert settings.model_dump() == asked
+    assert group.name == "order"
+    assert group.compensation["charge"].name == "refund"
 
 
 @pytest.mark.parametrize("jobs", [None, []])
@@ -126,7 +127,7 @@ def test_data_that_nobody_could_read_is_refused() -> None:
 @pytest.mark.parametrize("path", ["examples/order.yaml", "examples/undo-workers/order.yaml"])
 def test_an_example_is_a_resource(path: str) -> None:
     body = yaml.safe_load((ROOT / path).read_text())
-    assert parse_resource(body).group.name == "order-fulfillment"
+    assert parse_definition(body).name == "order-fulfillment"
 
 
 def test_what_a_manifest_means_is_known_in_one_place() -> None:
