@@ -41,6 +41,10 @@ lint: install ## Check style, types, the import contracts and the Lua scripts
 	@exec $(LEASH) $(BIN)/lint-imports
 	@$(BIN)/python -m testbed.toolchain node testbed/workers/lua_check.mjs operator/lua
 
+.PHONY: generate
+generate: install ## Write deploy/crds/ anew from the models
+	@$(BIN)/python -m jobgroup.crd deploy/crds
+
 .PHONY: format
 format: install ## Rewrite the Python code in the house style
 	@$(BIN)/ruff check --fix .

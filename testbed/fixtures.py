@@ -6,19 +6,24 @@ queue              names a queue whose stock BullMQ keys go away after the test
 stock              starts stock clients of one flavour; a test that takes it runs for all three
 api                a Kubernetes API server, shared by the session
 namespace          a namespace of this test's own
+jobgroup_crd       the API server with JobGroups installed
 """
 
 import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 
 import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from testbed.apiserver import ApiServer
+from testbed.apiserver import ApiServer, KubectlError
 from testbed.redis_server import RedisServer
 from testbed.stock import FLAVOURS, StockClient
+from testbed.waiting import wait_for
+
+CRDS = Path(__file__).resolve().parents[1] / "deploy" / "crds"
 
 QueueNamer = Callable[[str], str]
 ClientStarter = Callable[[], Awaitable[StockClient]]
@@ -124,3 +129,21 @@ def namespace(api: ApiServer) -> Iterator[str]:
     yield name
     # Without controllers it stays in Terminating; its name is never used again.
     api.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture(scope="session")
+def jobgroup_crd(api: ApiServer) -> ApiServer:
+    """Install the JobGroup resource, as deploy/crds/ has it, once for the session."""
+    api.kubectl("apply", "-f", str(CRDS))
+    api.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(CRDS))
+    # Established says that the names are accepted; the server reads them anew a moment later.
+    wait_for(lambda: _is_served(api))
+    return api
+
+
+def _is_served(api: ApiServer) -> bool:
+    try:
+        api.kubectl("get", "jobgroups")
+    except KubectlError:
+        return False
+    return True

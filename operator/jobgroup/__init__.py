@@ -1,6 +1,10 @@
 """The core of a saga: pure unless marked (redis), and free of Kubernetes.
 
+options            BullMQ's options that a job or an undo may be told
 spec               a definition -> frozen models, or the sentence that says what is wrong
+resource           the JobGroup resource: its spec, and a raw object -> settings and a definition
+resource_status    what its status tells
+crd                the two -> the CRD, with the rules of rules.py and the schemas of structural.py
 plan               models and an id -> one packed argument of create_groups.lua
 keys               the Redis keys that Python spells
 scripts   (redis)  lua/ -> callables whose names and arguments come from each script's header

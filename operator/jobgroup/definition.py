@@ -19,16 +19,14 @@ except ImportError:  # pragma: no cover (a PyYAML built without libyaml: six tim
 
 from jobgroup.errors import InvalidSpecError
 from jobgroup.plan import Plan, plan_group
+from jobgroup.resource import API_VERSION, KIND, JobGroupSpec, Settings
 from jobgroup.spec import check_group_id, parse_group
-
-API_VERSION = "jobgroups.dev/v1alpha1"
-KIND = "JobGroup"
 
 _PLAIN = {"name", "jobs", "compensation", "groupId"}
 _MANIFEST = {"apiVersion", "kind", "metadata", "spec", "status"}
-_SPEC = {"name", "jobs", "compensation", "deletionPolicy"}
-# What a manifest may ask of the operator and nobody else would keep.
-_OPERATORS_OWN = {"cancel", "suspend", "activeDeadlineSeconds", "ttlSecondsAfterFinished"}
+# What a manifest may ask of the operator and nobody else would keep. Without a resource, nobody
+# deletes one.
+_OPERATORS_OWN = Settings.model_fields.keys() - {"deletionPolicy"}
 
 _NUMBERS = {"int", "float", "timestamp"}
 _TAG = "tag:yaml.org,2002:"
@@ -82,7 +80,7 @@ def _definition(document: Any) -> dict[str, Any]:
             raise InvalidSpecError(
                 f"spec.{field}: only the operator keeps this, so leave it out here"
             )
-    _only(_SPEC | _OPERATORS_OWN, spec, "spec.")
+    _only(JobGroupSpec.model_fields, spec, "spec.")
     return {**spec, "name": spec.get("name") or metadata.get("name"), "groupId": None}
 
 

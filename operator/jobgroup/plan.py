@@ -15,17 +15,15 @@ import msgpack
 import pydantic_core
 
 from jobgroup.errors import InvalidSpecError
-from jobgroup.spec import (
+from jobgroup.options import (
     NO_OPTIONS,
-    Compensation,
-    Group,
-    Job,
     JobOptions,
     Keep,
     Retention,
     RetryOptions,
     undo_options,
 )
+from jobgroup.spec import Compensation, Group, Job
 
 # json.dumps makes such an encoder anew for every value.
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode

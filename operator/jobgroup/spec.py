@@ -6,17 +6,9 @@ when anything is refused.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, StringConstraints, ValidationError, field_validator
 
 from jobgroup.errors import (
     EmptyGroupError,
@@ -25,14 +17,10 @@ from jobgroup.errors import (
     JobInGroupError,
     UnknownCompensationError,
 )
+from jobgroup.options import NO_OPTIONS, JobOptions, Model, RetryOptions, undo_options
 from jobgroup.sentences import sentence
 
 MAX_JOBS = 2000
-MAX_PRIORITY = 2_097_151
-MAX_DELAY = 10 * 365 * 24 * 3600 * 1000
-# Stock workers double a delay without end; an hour is where we draw the line.
-MAX_BACKOFF = 3_600_000
-UNDO_ATTEMPTS = 3
 
 # A group's id becomes part of keys that BullMQ also uses for its own purposes.
 # fmt: off
@@ -46,100 +34,43 @@ _GROUP_ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 QueueName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,63}$")]
-# What JavaScript and Lua can count.
-Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
-Milliseconds = Annotated[int, Field(ge=0, le=MAX_DELAY)]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Backoff(_Model):
-    """How long to wait before another attempt."""
-
-    type: Literal["fixed", "exponential"]
-    delay: Annotated[int, Field(gt=0, le=MAX_DELAY)]
-
-
-class Retention(_Model):
-    """How many finished jobs a queue keeps, and for how many seconds."""
-
-    age: Count | None = None
-    count: Count | None = None
-
-
-def check_backoff(attempts: int, backoff: "int | Backoff | None") -> None:
-    """Refuse an exponential backoff whose last wait would be longer than an hour."""
-    if not isinstance(backoff, Backoff) or backoff.type == "fixed":
-        return
-    fitting = 1
-    while backoff.delay * 2 ** (fitting - 1) <= MAX_BACKOFF:
-        fitting += 1
-    if attempts > fitting:
-        fit = "1 attempt fits" if fitting == 1 else f"{fitting} attempts fit"
-        raise ValueError(
-            f"exponential backoff from {backoff.delay} ms would wait longer than"
-            f" {MAX_BACKOFF} ms; at most {fit}"
-        )
-
-
-Keep = bool | Count | Retention
-
-
-class RetryOptions(_Model):
-    """What an undo may be told: how often to try, and how long to wait between."""
-
-    attempts: Annotated[int, Field(ge=1, le=1000)] | None = None
-    backoff: Annotated[int, Field(gt=0, le=MAX_DELAY)] | Backoff | None = None
-
-    @model_validator(mode="after")
-    def _backoff_stays_below_an_hour(self) -> Self:
-        check_backoff(self.attempts or 1, self.backoff)
-        return self
-
-
-class JobOptions(RetryOptions):
-    """What a member may be told; omitted means BullMQ's own default."""
-
-    delay: Milliseconds | None = None
-    priority: Annotated[int, Field(ge=0, le=MAX_PRIORITY)] | None = None
-    lifo: bool | None = None
-    removeOnComplete: Keep | None = None  # noqa: N815
-    removeOnFail: Keep | None = None  # noqa: N815
-    keepLogs: Count | None = None  # noqa: N815
-    stackTraceLimit: Count | None = None  # noqa: N815
-
-
-NO_OPTIONS = JobOptions()
-
-
-class Job(_Model):
+class Job(Model):
     """One member."""
 
-    name: Name
-    queueName: QueueName  # noqa: N815
-    data: Any = Field(default_factory=dict)
-    opts: JobOptions = NO_OPTIONS
+    name: Name = Field(description="The job's name, as its worker sees it.")
+    queueName: QueueName = Field(  # noqa: N815
+        description="The BullMQ queue the job goes to: 1 to 63 letters, digits, dots, underscores"
+        " or hyphens. _jobgroups is reserved."
+    )
+    data: Any = Field(
+        default_factory=dict, description="What the worker is given: any JSON, {} if left out."
+    )
+    opts: JobOptions = Field(
+        default=NO_OPTIONS,
+        description="BullMQ's options; what is left out is BullMQ's own default.",
+    )
 
 
-UNDO_BACKOFF = Backoff(type="exponential", delay=1000)
-
-
-def undo_options(given: RetryOptions) -> RetryOptions:
-    """Return an undo's options: our own defaults, each unless another was given."""
-    attempts, backoff = given.attempts or UNDO_ATTEMPTS, given.backoff or UNDO_BACKOFF
-    check_backoff(attempts, backoff)
-    return RetryOptions(attempts=attempts, backoff=backoff)
-
-
-class Compensation(_Model):
+class Compensation(Model):
     """How a completed member is undone."""
 
-    name: Name
-    data: Any = Field(default_factory=dict)
-    opts: RetryOptions = RetryOptions()
-    when: Literal["Completed", "Started"] = "Completed"
+    name: Name = Field(description="The undo job's name, as its worker sees it.")
+    data: Any = Field(
+        default_factory=dict,
+        description="What the undo finds under compensationData: any JSON, {} if left out.",
+    )
+    opts: RetryOptions = Field(
+        default=RetryOptions(),
+        description="How often the undo is tried: 3 attempts with an exponential backoff of 1000"
+        " ms, each unless said otherwise.",
+    )
+    when: Literal["Completed", "Started"] = Field(
+        default="Completed",
+        description="Completed undoes a job that completed; Started also one that started and"
+        " failed, or of which nobody knows how it ended.",
+    )
 
     @field_validator("opts")
     @classmethod
@@ -148,7 +79,7 @@ class Compensation(_Model):
         return opts
 
 
-class Group(_Model):
+class Group(Model):
     """A whole definition."""
 
     name: Name

@@ -11,15 +11,8 @@ from jobgroup.errors import (
     JobInGroupError,
     UnknownCompensationError,
 )
-from jobgroup.spec import (
-    RESERVED_IDS,
-    Backoff,
-    Group,
-    RetryOptions,
-    check_group_id,
-    parse_group,
-    undo_options,
-)
+from jobgroup.options import Backoff, RetryOptions, undo_options
+from jobgroup.spec import RESERVED_IDS, Group, check_group_id, parse_group
 
 JOB = {"name": "charge", "queueName": "payments"}
 SURROGATE = "\ud800"
