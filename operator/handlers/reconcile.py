@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jobgroup.resource import parse_definition
-
 from handlers.cluster import ApiError, Cluster, Conflict, Ref
 from handlers.failpoints import failpoint
 from handlers.report import PACE_SECONDS, Body, Reporter
@@ -19,6 +17,7 @@ from jobgroup.connection import RedisError, is_transient
 from jobgroup.decisions import FINALIZER, NOTE, TROUBLES, Resource, Step, next_step
 from jobgroup.errors import InvalidGroupStateError, InvalidSpecError, RefusedError
 from jobgroup.plan import plan_group
+from jobgroup.resource import parse_resource
 from jobgroup.snapshot import GroupState
 from jobgroup.status import Trouble
 from jobgroup.store import Store, now_ms
@@ -153,7 +152,7 @@ class Reconciler:
     async def _claim(self, look: Look) -> Body | None:
         """Note on the object which group it is going to have, before the group is made."""
         try:
-            parse_definition(look.body)
+            parse_resource(look.body)
         except InvalidSpecError as refusal:
             trouble = Trouble("InvalidSpec", str(refusal))
             await self._reporter.report(look.ref, look.body, trouble=trouble)
@@ -170,7 +169,7 @@ class Reconciler:
         )
 
     async def _create(self, look: Look) -> Body | None:
-        definition = parse_definition(look.body)
+        _, definition = parse_resource(look.body)
         resource = f"{look.ref.namespace}/{look.ref.name}"
         plan = plan_group(definition, look.ref.uid, self._owner, resource)
         failpoint("create")
