@@ -1,4 +1,13 @@
 """The edge: the only code that knows kopf and the Kubernetes API.
 
-startup     kopf's settings, chosen once
+startup     the operator's life: settings, the lease, the loops that work, a clean end
+watch       every event -> the work queue
+workqueue   keys that are due, each once, errors retried
+reconcile   one object: gather, decide, take a step, look again
+report      what is known of a group -> status and events, written when something changed
+follow      what goes on in Redis -> which objects to look at
+cluster     the few typed calls on the Kubernetes API
+lease       who of several replicas works
+health      /livez and /readyz
+failpoints  places where a test may have the operator die
 """

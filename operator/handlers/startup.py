@@ -141,6 +141,8 @@ def choose(settings: kopf.OperatorSettings) -> None:
     settings.queueing.idle_timeout = 0.05
     settings.queueing.exit_timeout = 1
     settings.process.ultimate_exiting_timeout = 8
+    # That an event was put into the queue is no news.
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
 
 
 @kopf.on.login()

@@ -1,0 +1,65 @@
+"""The stage of the operator's tests: one operator for all that do not harm it.
+
+shared      an API server, a Redis and an operator, for the whole session
+resources   JobGroups in a namespace of this test's own, seen to by the shared operator
+worker      starts stock clients on the shared Redis
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from redis import Redis
+
+from testbed.apiserver import ApiServer
+from testbed.operators import OperatorProcess, operator_running
+from testbed.redis_server import RedisServer
+from testbed.resources import Resources
+from testbed.stock import StockClient
+
+PREFIX = "bull"
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all these tests stand on."""
+
+    api: ApiServer
+    redis: RedisServer
+    operator: OperatorProcess
+
+
+@pytest.fixture(scope="session")
+def shared(jobgroup_crd: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    folder = tmp_path_factory.mktemp("shared-operator")
+    with (
+        RedisServer(folder) as redis,
+        operator_running(folder, jobgroup_crd.operator, redis.url, PREFIX) as operator,
+    ):
+        yield Shared(jobgroup_crd, redis, operator)
+
+
+@pytest.fixture
+def resources(shared: Shared, namespace: str) -> Resources:
+    return Resources(shared.api, namespace)
+
+
+@pytest.fixture
+def store(shared: Shared) -> Iterator[Redis]:
+    with Redis.from_url(shared.redis.url, decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
+async def worker(shared: Shared) -> AsyncIterator[Callable[[str], Awaitable[StockClient]]]:
+    """Start stock clients; none outlives the test."""
+    clients: list[StockClient] = []
+
+    async def start(flavour: str = "bullmq6") -> StockClient:
+        client = await StockClient.start(flavour, shared.redis.url, PREFIX)
+        clients.append(client)
+        return client
+
+    yield start
+    for client in clients:
+        await client.kill()
