@@ -17,5 +17,5 @@ ENV PYTHONPATH=/app/operator:/app/site \
 WORKDIR /app
 USER 65532:65532
 EXPOSE 8080
-ENTRYPOINT ["python3", "-m", "kopf", "run", "--all-namespaces"]
-CMD ["--liveness=http://0.0.0.0:8080/healthz", "operator/main.py"]
+ENTRYPOINT ["python3", "-m", "kopf", "run", "--standalone"]
+CMD ["--all-namespaces", "operator/main.py"]

@@ -1,17 +1,11 @@
 """kopf's settings, and the operator as a process against a real API server."""
 
-import sys
-from pathlib import Path
-
 import kopf
 
 from handlers import startup
 from jobgroup import __version__
-from testbed.apiserver import ApiServer
-from testbed.processes import Server, on_free_port
-from testbed.waiting import answers
-
-MAIN = Path(__file__).resolve().parents[2] / "operator" / "main.py"
+from testbed.resources import until
+from tests.handlers.conftest import Shared
 
 
 def test_kopf_posts_no_events_and_keeps_off_our_finalizer() -> None:
@@ -21,17 +15,12 @@ def test_kopf_posts_no_events_and_keeps_off_our_finalizer() -> None:
     assert settings.persistence.finalizer == "jobgroups.dev/unused-by-kopf"
 
 
-def test_the_operator_runs_under_its_own_identity(api: ApiServer, tmp_path: Path) -> None:
-    log = tmp_path / "operator.log"
-
-    def start(port: int) -> Server:
-        url = f"http://127.0.0.1:{port}/healthz"
-        command = [sys.executable, "-m", "kopf", "run", "--all-namespaces", "--liveness", url]
-        env = {"KUBECONFIG": str(api.operator), "PATH": ""}
-        return Server("operator", [*command, str(MAIN)], log, lambda _: answers(url), env=env)
-
-    operator, _ = on_free_port(start)
-    operator.stop()
-    said = log.read_text()
+def test_the_operator_runs_under_its_own_identity(shared: Shared) -> None:
+    until(
+        lambda: shared.operator.probe("/readyz") == (200, "ok\n"),
+        lambda: f"never ready: {shared.operator.probe('/readyz')}",
+    )
+    assert shared.operator.probe("/livez") == (200, "ok\n")
+    said = shared.operator.log
     assert f"jobgroup-operator {__version__}" in said
     assert "forbidden" not in said.lower()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jobgroup import GroupNode
+from jobgroup import GroupNode, keys
 from testbed.sagas import GROUP_EVENTS, Sagas, job, undo
 from testbed.stock import StockClient, fails, fails_for_good, hangs, returns
 
@@ -171,7 +171,15 @@ async def test_val_21_removing_orphaned_jobs_finds_none_of_ours(
         for queue in ("payments", "payments:compensation", "inventory", "mails", "_jobgroups"):
             await client.manage(queue, "removeOrphanedJobs")
 
+    epoch = await sagas.groups.store.epoch()
+    done = await sagas.add(job("pack", "parcels"))
+    await client.work("parcels")
+    await sagas.ends(done.group_id)
     await remove_orphans()
+    assert (await sagas.read(done.group_id)).state == "COMPLETED"
+    assert await sagas.groups.store.epoch() == epoch
+    await sagas.redis.delete(keys.epoch(sagas.prefix))
+
     await client.work("payments", {"charge": returns("tx-1")})
     await sagas.reaches(order.group_id, completed_count=1)
     await remove_orphans()
