@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 
 from jobgroup import rules
-from jobgroup.options import JobOptions, RetryOptions
+from jobgroup.options import MAX_COUNT, JobOptions, RetryOptions
 from jobgroup.resource import API_GROUP, KIND, VERSION, JobGroupSpec
 from jobgroup.resource_status import JobGroupStatus
-from jobgroup.structural import MAX_INTEGER, OPAQUE, Schema, structural
+from jobgroup.structural import OPAQUE, Schema, structural
 
 PLURAL = "jobgroups"
 FILE = f"{PLURAL}.yaml"
@@ -22,7 +22,7 @@ HEADER = "# Generated from operator/jobgroup/resource.py by `make generate`; edi
 RULES = "x-kubernetes-validations"
 
 _SWITCH = {"type": "boolean"}
-_NUMBER = {"type": "integer", "format": "int64", "minimum": 0, "maximum": MAX_INTEGER}
+_NUMBER = {"type": "integer", "format": "int64", "minimum": 0, "maximum": MAX_COUNT}
 _TEXT = {"type": "string", "maxLength": 1024}
 _MAPPING = {"type": "object", "maxProperties": 100, OPAQUE: True}
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from jobgroup.options import MAX_COUNT
+
 Schema = dict[str, Any]
 
-# The largest integer that JavaScript, which is most workers, keeps exactly.
-MAX_INTEGER = 2**53 - 1
 OPAQUE = "x-kubernetes-preserve-unknown-fields"
 
 _KEPT = ("format", "enum", "minLength", "maxLength", "pattern", "minimum", "maximum")
@@ -88,7 +88,7 @@ def _array(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
 
 
 def _integer(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
-    made = {"format": "int64", "maximum": MAX_INTEGER} | _scalar(node, definitions)
+    made = {"format": "int64", "maximum": MAX_COUNT} | _scalar(node, definitions)
     if "exclusiveMinimum" in node:
         made["minimum"] = node["exclusiveMinimum"] + 1
     return made

@@ -426,7 +426,7 @@ def test_512_kb_pass_server_side_apply(kubectl: Kubectl, jobs: int) -> None:
     kubectl.apply(body, "--server-side")
     # Beside it there is room for a status of 64 KB.
     kubectl.write_status(
-        jobs=[{"name": f"{n}", "undo": "active"} for n in range(100)],
+        jobs=[{"name": f"{n}", "undo": "pending"} for n in range(100)],
         conditions=[
             {
                 "type": f"Type{n}",
