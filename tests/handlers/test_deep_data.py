@@ -1,0 +1,25 @@
+"""Data nested deeper than anybody reads is refused, and stops nobody else."""
+
+import json
+
+from testbed.resources import Resources, manifest, until
+from testbed.sagas import job
+
+DEPTH = 9_000
+
+
+def test_one_object_that_nobody_can_read_holds_up_no_other(resources: Resources) -> None:
+    whole = json.dumps(manifest("deep", {**job("charge"), "data": "HERE"}))
+    deep = whole.replace('"HERE"', '{"in":' * DEPTH + "1" + "}" * DEPTH)
+    resources.kubectl("create", "-f", "-", stdin=deep)
+
+    def ask(path: str) -> str:
+        return resources.kubectl("get", "jobgroup", "deep", "-o", f"jsonpath={{{path}}}")
+
+    sentence = "data cannot be written as JSON: it is nested more than 200 levels deep"
+    stalled = ".status.conditions[?(@.type=='Stalled')].message"
+    until(lambda: ask(stalled) == sentence, lambda: ask(".status"))
+    assert ask(".metadata.finalizers") == ""
+
+    resources.apply(manifest("good", job("charge", f"nobody-{resources.namespace}")))
+    resources.reaches("good", state="ACTIVE")
