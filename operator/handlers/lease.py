@@ -20,6 +20,8 @@ RENEW_SECONDS = 3
 # A holder stops this long before anybody else may begin.
 MARGIN_SECONDS = 3
 LOOK_SECONDS = 1
+# Before any time there is: a clock may begin at 0 when its machine does.
+NEVER = float("-inf")
 
 
 class Lease:
@@ -32,13 +34,16 @@ class Lease:
         self._name = name
         self._identity = identity
         self._seen: tuple[str, str] | None = None
-        self._seen_at = 0.0
-        self._renewed_at = 0.0
+        self._seen_at = NEVER
+        self._renewed_at = NEVER
 
     @property
     def is_held(self) -> bool:
         """Say whether this replica may work now."""
-        return time.monotonic() < self._renewed_at + LENGTH_SECONDS - MARGIN_SECONDS
+        return self._seconds_left() > 0
+
+    def _seconds_left(self) -> float:
+        return self._renewed_at + LENGTH_SECONDS - MARGIN_SECONDS - time.monotonic()
 
     async def acquire(self) -> None:
         """Wait until this replica is the one."""
@@ -63,26 +68,30 @@ class Lease:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def keep(self) -> None:
-        """Renew the lease; return when it is lost."""
-        while self.is_held:
-            await asyncio.sleep(RENEW_SECONDS)
-            asked_at = time.monotonic()
+        """Renew the lease; return when it is lost, however long the API server takes to answer."""
+        while (left := self._seconds_left()) > 0:
             try:
-                lease = await self._cluster.find("GET", self._path)
-                if lease and lease["spec"].get("holderIdentity") != self._identity:
-                    logger.error("%s took the lease", lease["spec"].get("holderIdentity"))
-                    return
-                await self._write(lease)
-                self._renewed_at = asked_at
+                async with asyncio.timeout(left):
+                    await asyncio.sleep(RENEW_SECONDS)
+                    asked_at = time.monotonic()
+                    lease = await self._cluster.find("GET", self._path)
+                    if lease and lease["spec"].get("holderIdentity") != self._identity:
+                        logger.error("%s took the lease", lease["spec"].get("holderIdentity"))
+                        self._renewed_at = NEVER
+                        return
+                    await self._write(lease)
+                    self._renewed_at = asked_at
             except ApiError as error:
                 logger.warning("the lease cannot be renewed: %s", error)
+            except TimeoutError:
+                break
         logger.error("the lease could not be renewed in time")
 
     async def release(self) -> None:
         """Let another replica begin at once."""
         if not self.is_held:
             return
-        self._renewed_at = 0.0
+        self._renewed_at = NEVER
         try:
             lease = await self._cluster.find("GET", self._path)
             if lease and lease["spec"].get("holderIdentity") == self._identity:
