@@ -16,7 +16,7 @@ from handlers.workqueue import WorkQueue
 from jobgroup.connection import RedisError, is_transient
 from jobgroup.decisions import FINALIZER, NOTE, TROUBLES, Resource, Step, next_step
 from jobgroup.errors import InvalidGroupStateError, InvalidSpecError, RefusedError
-from jobgroup.plan import plan_group
+from jobgroup.plan import Plan, plan_group
 from jobgroup.resource import parse_resource
 from jobgroup.snapshot import GroupState
 from jobgroup.status import Trouble
@@ -138,6 +138,7 @@ class Reconciler:
         return Look(ref, body, Resource.read(body), group, epoch)
 
     async def _nothing(self, look: Look) -> None:
+        self._reporter.come_back(look.ref, look.body, look.group)
         self._reporter.forget(look.ref.uid)
 
     async def _report(self, look: Look) -> None:
@@ -152,26 +153,31 @@ class Reconciler:
     async def _claim(self, look: Look) -> Body | None:
         """Note on the object which group it is going to have, before the group is made."""
         try:
-            parse_resource(look.body)
+            self._plan(look)
         except InvalidSpecError as refusal:
             trouble = Trouble("InvalidSpec", str(refusal))
             await self._reporter.report(look.ref, look.body, trouble=trouble)
             return None
-        finalizers = dict.fromkeys(look.body["metadata"].get("finalizers") or ())
+        given = look.body["metadata"].get("finalizers") or ()
+        finalizers = dict.fromkeys([*given, FINALIZER])
         note = f"{look.ref.uid}/{look.epoch}"
         failpoint("claim")
         return await self._reporter.write(
             look.ref.uid,
             self._cluster.patch_metadata(
                 look.body,
-                {"finalizers": [*finalizers, FINALIZER], "annotations": {NOTE: note}},
+                {"finalizers": list(finalizers), "annotations": {NOTE: note}},
             ),
         )
 
-    async def _create(self, look: Look) -> Body | None:
+    def _plan(self, look: Look) -> Plan:
+        """Spell out the group that an object asks for, or raise what is wrong with it."""
         _, definition = parse_resource(look.body)
         resource = f"{look.ref.namespace}/{look.ref.name}"
-        plan = plan_group(definition, look.ref.uid, self._owner, resource)
+        return plan_group(definition, look.ref.uid, self._owner, resource)
+
+    async def _create(self, look: Look) -> Body | None:
+        plan = self._plan(look)
         failpoint("create")
         (answer,) = await self._store.create([plan])
         if isinstance(answer, RefusedError):

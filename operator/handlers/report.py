@@ -69,12 +69,11 @@ class Reporter:
     ) -> None:
         """Bring the status up to date; `state` is what to say where there is no group."""
         stands = body.get("status") or {}
-        before = stands.get("state") or ""
-        if group:
-            again = look_again_at(Resource.read(body), group)
-            if again is not None:
-                self._queue.add(ref, max(0.0, (again - now_ms()) / 1000))
-            if group.state == before and not group.ended and self._is_too_soon(ref, body):
+        if stands.get("groupId", ref.uid) != ref.uid:
+            stands = {}  # brought along from another object
+        if group and not group.ended and group.state == stands.get("state"):
+            self.come_back(ref, body, group)
+            if self._is_too_soon(ref, body):
                 return
         names = {
             f"{ref.uid}-{n}": job["name"] for n, job in enumerate(body["spec"].get("jobs") or ())
@@ -89,7 +88,7 @@ class Reporter:
             trouble,
         )
         if status != stands:
-            news = news_of(before, group, names) if group else []
+            news = news_of(stands, group, names) if group else []
             if trouble and trouble.stalled and not _says(stands, trouble):
                 news.append(news_of_trouble(trouble))
             # Before the status, which would keep them from being posted after a crash.
@@ -97,9 +96,16 @@ class Reporter:
                 failpoint("event")
                 await self._cluster.post_event(ref.namespace, event_of(each, body, now_ms()))
             failpoint("status")
-            await self.write(ref.uid, self._cluster.patch_status(body, status))
+            body = await self.write(ref.uid, self._cluster.patch_status(body, status))
+        self.come_back(ref, body, group)
         if status["state"] in ENDED:
             self.forget(ref.uid)
+
+    def come_back(self, ref: Ref, body: Body, group: GroupState | None) -> None:
+        """Have an object looked at again when time alone will call for it."""
+        again = look_again_at(Resource.read(body), group)
+        if again is not None:
+            self._queue.add(ref, max(0.0, (again - now_ms()) / 1000))
 
     def _is_too_soon(self, ref: Ref, body: Body) -> bool:
         written = self._written.get(ref.uid)

@@ -147,12 +147,12 @@ def _last_steps(resource: Resource, group: GroupState | None) -> Step:
     return Step.CANCEL if group.state == "ACTIVE" else Step.LEAVE
 
 
-def look_again_at(resource: Resource, group: GroupState) -> int | None:
+def look_again_at(resource: Resource, group: GroupState | None) -> int | None:
     """Return when time alone will call for a step."""
     if resource.deleting:
         return None
-    if group.ended:
-        return _expiry(resource, group.finished_at)
+    if group is None or group.ended:
+        return _expiry(resource, group.finished_at if group else None)
     return _deadline(resource, group) if group.state == "ACTIVE" else None
 
 

@@ -24,10 +24,18 @@ class News:
     message: str
 
 
-def news_of(before: str, group: GroupState, names: Mapping[str, str]) -> list[News]:
-    """Say what happened since the status said `before`."""
-    if group.state == "COMPLETED" or (before in ENDED and before == group.state):
+def news_of(status: Mapping[str, Any], group: GroupState, names: Mapping[str, str]) -> list[News]:
+    """Say what happened since this status was written."""
+    before = status.get("state") or ""
+    if group.state == "COMPLETED":
         return []
+    if before in ENDED and before == group.state:
+        counts = status.get("compensation") or {}
+        known = (counts.get("total", 0), counts.get("completed", 0), counts.get("failed", 0))
+        if known == (group.undo_count, group.undone_count, group.undo_failed_count):
+            return []
+        late = f"a job ended after its group had: {ending(group)}"
+        return [News("Warning", "LateChange", late)]
     told = []
     if group.failed_at is not None and before not in ("COMPENSATING", *ENDED):
         reason = "Failed" if group.failed_job_id else _REQUESTS.get(group.reason, "Failed")

@@ -105,6 +105,8 @@ def _of_group(
             "reason": clean(group.reason),
             "attemptsMade": group.failed_attempts,
         }
+    elif group.failed_at is not None:
+        status["failure"] = {"reason": clean(group.reason)}
     if group.finished_at is not None:
         status["finishedAt"] = seconds(group.finished_at)
     return status

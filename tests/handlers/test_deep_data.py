@@ -4,11 +4,14 @@ import json
 
 from testbed.resources import Resources, manifest, until
 from testbed.sagas import job
+from tests.handlers.conftest import Shared
 
 DEPTH = 9_000
 
 
-def test_one_object_that_nobody_can_read_holds_up_no_other(resources: Resources) -> None:
+def test_one_object_that_nobody_can_read_holds_up_no_other(
+    resources: Resources, shared: Shared
+) -> None:
     whole = json.dumps(manifest("deep", {**job("charge"), "data": "HERE"}))
     deep = whole.replace('"HERE"', '{"in":' * DEPTH + "1" + "}" * DEPTH)
     resources.kubectl("create", "-f", "-", stdin=deep)
@@ -18,7 +21,7 @@ def test_one_object_that_nobody_can_read_holds_up_no_other(resources: Resources)
 
     sentence = "data cannot be written as JSON: it is nested more than 200 levels deep"
     stalled = ".status.conditions[?(@.type=='Stalled')].message"
-    until(lambda: ask(stalled) == sentence, lambda: ask(".status"))
+    until(lambda: ask(stalled) == sentence, lambda: ask(".status") + shared.operator.log[-3000:])
     assert ask(".metadata.finalizers") == ""
 
     resources.apply(manifest("good", job("charge", f"nobody-{resources.namespace}")))

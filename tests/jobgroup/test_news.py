@@ -53,8 +53,6 @@ EXPIRED = News("Warning", "DeadlineExceeded", "its deadline passed")
         ("COMPENSATING", UNDONE, [WELL]),
         ("COMPENSATING", HALF_UNDONE, [BADLY]),
         ("COMPENSATING", NOTHING_DONE, []),
-        ("FAILED", UNDONE, []),
-        ("FAILED_COMPENSATION", HALF_UNDONE, []),
         # Several at once, as nobody looked in between.
         ("ACTIVE", UNDONE, [DECLINED, UNDOING, WELL]),
         ("", HALF_UNDONE, [DECLINED, UNDOING, BADLY]),
@@ -69,16 +67,26 @@ EXPIRED = News("Warning", "DeadlineExceeded", "its deadline passed")
         ("ACTIVE", ON_REQUEST, [CANCELLED, UNDOING]),
         ("ACTIVE", replace(ON_REQUEST, state="FAILED", undo_count=0), [CANCELLED]),
         ("ACTIVE", LATE, [EXPIRED, UNDOING]),
-        # A job was retried by hand after the end.
-        ("FAILED", HALF_UNDONE, [BADLY]),
     ],
 )
 def test_what_happened_since(before: str, state: GroupState, news: list[News]) -> None:
-    assert news_of(before, state, NAMES) == news
+    assert news_of({"state": before}, state, NAMES) == news
+
+
+def test_a_job_retried_by_hand_after_the_end_is_news_once() -> None:
+    counts = {"total": 2, "completed": 1, "failed": 1}
+    status = {"state": "FAILED_COMPENSATION", "compensation": counts}
+    assert news_of(status, HALF_UNDONE, NAMES) == []
+    mended = replace(HALF_UNDONE, undone_count=2, undo_failed_count=0)
+    late = "a job ended after its group had: failed, 2 of 2 undone"
+    assert news_of(status, mended, NAMES) == [News("Warning", "LateChange", late)]
+    assert news_of({"state": "FAILED"}, NOTHING_DONE, NAMES) == []
 
 
 def test_a_job_without_a_name_is_called_by_its_id() -> None:
-    assert news_of("ACTIVE", GIVEN_UP, {})[0].message == 'job "g-1" failed: card declined'
+    assert (
+        news_of({"state": "ACTIVE"}, GIVEN_UP, {})[0].message == 'job "g-1" failed: card declined'
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,8 +94,8 @@ def test_a_job_without_a_name_is_called_by_its_id() -> None:
 )
 def test_hostile_words_do_no_harm(reason: str) -> None:
     told = [
-        *news_of("", replace(UNDONE, reason=reason), {"g-1": reason[:253]}),
-        *news_of("", replace(UNDONE, reason=reason, failed_job_id=""), {}),
+        *news_of({}, replace(UNDONE, reason=reason), {"g-1": reason[:253]}),
+        *news_of({}, replace(UNDONE, reason=reason, failed_job_id=""), {}),
         news_of_trouble(Trouble("InvalidSpec", reason)),
     ]
     for each in told:

@@ -256,7 +256,7 @@ def test_a_status_says_all_that_is_known() -> None:
         (group(), {"finishedAt", "failure", "compensation", "undone", "jobsOmitted"}),
         (COMPENSATING, {"finishedAt", "jobsOmitted"}),
         (COMPLETED, {"failure", "compensation", "undone", "jobsOmitted"}),
-        (group("FAILED", reason="cancelled", failed_at=3_000, finished_at=9_000), {"failure"}),
+        (group("FAILED", reason="cancelled", failed_at=3_000, finished_at=9_000), {"undone"}),
     ],
 )
 def test_what_has_not_happened_does_not_stand_there(state: GroupState, absent: set[str]) -> None:
