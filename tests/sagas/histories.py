@@ -48,6 +48,8 @@ definitions = st.lists(
                     {"attempts": 2, "backoff": A_LONG_WHILE},
                     {"priority": 1},
                     {"delay": A_LONG_WHILE},
+                    {"removeOnComplete": True},
+                    {"removeOnFail": 0},
                 ]
             ),
             "when": st.sampled_from(["Completed", "Started", None]),

@@ -110,6 +110,7 @@ class Member(Job):
     cancelled: bool = False
     removed: bool = False  # found to be nowhere
     missed: bool = False  # seen at work without a worker
+    unkept: frozenset[str] = frozenset()  # in which of the last places it does not stay
 
     @property
     def status(self) -> str:
@@ -156,6 +157,7 @@ class Group:
     # Whether a member's failure gave it up or, if not, what else did.
     failed_first: bool = False
     reason: str = ""
+    swept: bool = False
 
     @property
     def undos(self) -> list[Job]:
@@ -215,6 +217,11 @@ class Group:
         for undo in self.undos:
             _note_lost(undo)
         self._decide(failing, request, chosen.more)
+        if self.ended and not chosen.more and not self.swept:
+            self.swept = True
+            for member in self.members:
+                if member.place in member.unkept:
+                    member.place = "gone"
         self.unheard = False
 
     @property

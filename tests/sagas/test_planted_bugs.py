@@ -92,7 +92,7 @@ BUGS = {
         'redis.call("ZADD", k.parked, string.format("%.0f", score), gid .. "-undo")',
     ),
     "work that is left is not put on the wake-up list": Bug(
-        "includes/park.lua", "if more then", "elseif false then"
+        "includes/park.lua", "if more then", "if false then"
     ),
     "an entry stays on the wake-up list": Bug(
         "includes/park.lua",
@@ -109,6 +109,12 @@ BUGS = {
     ),
     "a removed group leaves a ghost at work": Bug(
         "remove_group.lua", 'redis.call("LREM", base .. "active", 1, id)'
+    ),
+    "an ended group's jobs are kept": Bug(
+        "includes/sweep.lua", "remove(base, set, id)\n      elseif", "local _ = id\n      elseif"
+    ),
+    "a failed job goes as if it had completed": Bug(
+        "includes/sweep.lua", 'set, keep = "failed", on_fail', 'set, keep = "failed", on_complete'
     ),
     "a removed group leaves its undos behind": Bug("remove_group.lua", "forget(k.undo, undos)"),
 }

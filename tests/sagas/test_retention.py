@@ -7,7 +7,7 @@ import pytest
 from jobgroup import GroupNode
 from testbed.fixtures import QueueNamer
 from testbed.sagas import Sagas, job, undo
-from testbed.stock import StockClient, fails_for_good, hangs, returns
+from testbed.stock import StockClient, fails, fails_for_good, hangs, returns
 from testbed.waiting import eventually
 
 StartClient = Callable[[str], Awaitable[StockClient]]
@@ -83,6 +83,25 @@ async def test_so_many_are_kept_and_nobody_elses_are_touched(
     assert await sagas.redis.exists(f"{sagas.prefix}:payments:{foreign}")
     await client.release("hang")
     await sagas.ends(running.group_id)
+
+
+async def test_a_job_whose_outcome_is_not_in_the_books_yet_is_spared(
+    sagas: Sagas, start_client: StartClient
+) -> None:
+    client = await start_client("bullmq5")
+    failed = await sagas.add(job("charge", attempts=1), undos={"charge": undo("refund")})
+    await client.work("payments", {"charge": fails(1), "pack": returns(1)})
+    await sagas.ends(failed.group_id)
+    # A bulk retry of 5.x tells the books nothing, so only a look at the queue finds the outcome.
+    await client.manage("payments", "retryJobs")
+    await client.heard("completed", name="charge")
+    for _ in range(2):
+        order = await sagas.add(job("pack", removeOnComplete=1))
+        await sagas.ends(order.group_id)
+
+    await sagas.driver.resync(ended=True)
+    await client.work("payments:compensation")
+    await sagas.reaches(failed.group_id, undone_count=1)
 
 
 async def test_those_past_their_age_go(sagas: Sagas, start_client: StartClient) -> None:

@@ -194,6 +194,47 @@ async def test_a_job_that_names_a_group_its_parent_changes_nothing(
     assert (ended.state, ended.completed_count) == ("COMPLETED", 2)
 
 
+async def test_a_stranger_does_not_pass_for_a_member_that_was_removed(
+    sagas: Sagas, start_client: Callable[[str], Awaitable[StockClient]]
+) -> None:
+    client = await start_client("bullmq6")
+    order = await sagas.add(job("charge"), job("reserve", "inventory"), job("pack", "parcels"))
+    family = {"id": order.group_id, "queue": f"{sagas.prefix}:_jobgroups"}
+    await client.manage("parcels", "remove", order.jobs[2].job_id)
+    await client.work("mails")
+    await client.add("mails", "forged", parent=family, removeOnComplete=True)
+    await client.heard("completed", name="forged")
+    await client.work("payments")
+    await client.heard("completed", name="charge")
+    await sagas.driver.resync()
+    found = await sagas.reaches(order.group_id, completed_count=1, failed_count=1)
+    assert found.failed_job_id == order.jobs[2].job_id
+    assert len(await sagas.statuses(order.group_id)) == 3
+    await sagas.ends(order.group_id)
+
+
+async def test_a_cancel_that_breaks_off_is_gone_on_with(
+    sagas: Sagas, start_client: Callable[[str], Awaitable[StockClient]]
+) -> None:
+    client = await start_client("bullmq6")
+    order = await sagas.add(
+        job("charge"), job("reserve", "inventory"), undos={"charge": undo("refund")}
+    )
+    await client.work("payments")
+    await sagas.reaches(order.group_id, completed_count=1)
+    spoilt = f"{sagas.prefix}:payments:compensation:wait"
+    await sagas.redis.set(spoilt, "a text")
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        await sagas.groups.cancel_group(order.group_id)
+    await sagas.redis.delete(spoilt)
+
+    await client.work("payments:compensation")
+    await sagas.driver.resync()
+    ended = await sagas.ends(order.group_id)
+    assert (ended.state, ended.reason, ended.undone_count) == ("FAILED", "cancelled", 1)
+    sagas.errors.clear()
+
+
 async def test_a_large_group_is_undone_to_the_last_member(
     sagas: Sagas, client: StockClient
 ) -> None:

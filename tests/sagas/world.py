@@ -256,6 +256,10 @@ def same(what: str, seen: object, expected: object) -> None:
     assert seen == expected, f"{what}: {seen} should be {expected}"
 
 
+# The options with which a history has a job removed, and where it then does not stay.
+UNKEPT = {"removeOnComplete": "completed", "removeOnFail": "failed"}
+
+
 def planned(group_id: str, definition: Definition) -> Plan:
     """Return a definition as it is sent to Redis."""
     opts = {"attempts": 2, "backoff": A_LONG_WHILE}
@@ -279,6 +283,7 @@ def modelled(group_id: str, definition: Definition) -> Group:
             member["queue"],
             attempts=member["opts"].get("attempts", 1),
             backoff="backoff" in member["opts"],
+            unkept=frozenset(UNKEPT[opt] for opt in UNKEPT.keys() & member["opts"].keys()),
             place="delayed" if "delay" in member["opts"] else "waiting",
             when=member["when"],
         )
