@@ -13,6 +13,7 @@ from bench.creation import creation
 from bench.failing import failing
 from bench.growth import growth
 from bench.harness import Bench, Row
+from bench.operating import operating
 from bench.settling import settling
 
 RESULTS = Path(__file__).with_name("results.json")
@@ -29,7 +30,7 @@ async def measure_all() -> list[Row]:
     """Run every measurement, and print as it goes."""
     rows: list[Row] = []
     async with Bench.start() as bench:
-        for measure in (creation, settling, failing, growth):
+        for measure in (creation, settling, failing, growth, operating):
             for row in await measure(bench):
                 print(line(row), flush=True)
                 rows.append(row)

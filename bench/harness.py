@@ -60,6 +60,10 @@ class Sizes:
     members: tuple[int, ...] = (1, 10, 100, 500, 2000)
     existing: tuple[int, ...] = (100, 1000, 10_000, 100_000)
     queues: tuple[int, ...] = (1, 10, 100, 200)
+    objects: int = 500
+    finished: int = 9_000
+    running: int = 1_000
+    rest: float = 60
 
 
 QUICK = Sizes(
@@ -70,6 +74,10 @@ QUICK = Sizes(
     members=(1, 100),
     existing=(100, 200),
     queues=(1, 100),
+    objects=20,
+    finished=50,
+    running=10,
+    rest=1,
 )
 
 

@@ -46,6 +46,10 @@ class ApiServer:
             self._stop = undo.pop_all()
 
     @property
+    def kubectl_path(self) -> Path:
+        return self._binaries["kubectl"]
+
+    @property
     def url(self) -> str:
         return f"https://127.0.0.1:{self._port}"
 

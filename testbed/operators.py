@@ -44,7 +44,13 @@ class OperatorProcess:
 
 
 def start_operator(
-    folder: Path, kubeconfig: Path, redis_url: str, prefix: str, name: str = "operator", **env: str
+    folder: Path,
+    kubeconfig: Path,
+    redis_url: str,
+    prefix: str,
+    name: str = "operator",
+    script: Path = MAIN,
+    **env: str,
 ) -> OperatorProcess:
     """Start a replica and wait until its probes answer; whether it leads is another matter."""
 
@@ -57,6 +63,7 @@ def start_operator(
             "POD_NAMESPACE": OPERATOR_NAMESPACE,
             "PORT": str(port),
             "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(MAIN.parent),
             # Coverage of processes is asked for this way.
             **{key: value for key, value in os.environ.items() if key.startswith("COV")},
             **env,
@@ -65,7 +72,7 @@ def start_operator(
         log = folder / f"{name}.log"
         return Server(
             name,
-            [*command, str(MAIN)],
+            [*command, str(script)],
             log,
             lambda _: ask(port, "/livez")[0] != 0,
             env=settings,
@@ -77,10 +84,16 @@ def start_operator(
 
 @contextmanager
 def operator_running(
-    folder: Path, kubeconfig: Path, redis_url: str, prefix: str, name: str = "operator", **env: str
+    folder: Path,
+    kubeconfig: Path,
+    redis_url: str,
+    prefix: str,
+    name: str = "operator",
+    script: Path = MAIN,
+    **env: str,
 ) -> Iterator[OperatorProcess]:
     """Run a replica for as long as the block."""
-    process = start_operator(folder, kubeconfig, redis_url, prefix, name, **env)
+    process = start_operator(folder, kubeconfig, redis_url, prefix, name, script, **env)
     try:
         yield process
     finally:

@@ -1,0 +1,72 @@
+"""What most would write: the same job done with kopf's own create and delete handlers.
+
+A twin of the operator for the benchmark: it creates the group, writes ACTIVE, and writes the end
+when a driver settles it. The operator's cost is measured against it; it is nothing to run.
+"""
+
+import asyncio
+import os
+from typing import Any
+
+import kopf
+
+from handlers.cluster import Cluster, Conflict, Ref
+from handlers.health import Health
+from jobgroup import Driver, Store, connect
+from jobgroup.decisions import Resource
+from jobgroup.plan import plan_group
+from jobgroup.resource import parse_resource
+from jobgroup.snapshot import Settled
+from jobgroup.status import derive_status
+from jobgroup.store import now_ms
+
+refs: dict[str, Ref] = {}
+
+
+@kopf.on.startup()
+async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> None:
+    settings.posting.enabled = False
+    await Health(int(os.environ["PORT"])).start()
+    memo.cluster = Cluster(settings)
+    memo.store = Store(connect(os.environ["REDIS_URL"]), os.environ["BULLMQ_PREFIX"])
+
+    def ended(settled: Settled) -> None:
+        asyncio.get_running_loop().create_task(write_end(memo, settled))
+
+    memo.driver = asyncio.create_task(Driver(memo.store, on_settled=ended).run())
+
+
+async def write_end(memo: kopf.Memo, settled: Settled) -> None:
+    """Write the end, once kopf has written ACTIVE, which it would else write over it."""
+    ref = refs.pop(settled.group.id, None)
+    while ref and (body := await memo.cluster.read(ref)):
+        if body["status"].get("state") == "ACTIVE":
+            try:
+                await memo.cluster.patch_status(body, await status_of(memo, body, settled))
+            except Conflict:
+                continue
+            return
+        await asyncio.sleep(0.05)
+
+
+async def status_of(memo: kopf.Memo, body: Any, settled: Settled | None) -> dict[str, Any]:
+    uid = Resource.read(body).uid
+    group = settled.group if settled else await memo.store.read(uid)
+    names = {f"{uid}-{n}": job["name"] for n, job in enumerate(body["spec"]["jobs"])}
+    jobs = await memo.store.read_jobs(uid)
+    return derive_status(body["metadata"]["generation"], {}, now_ms(), group, jobs, names)
+
+
+@kopf.on.create("jobgroups.dev/v1alpha1", "jobgroups")
+async def create(body: kopf.Body, patch: kopf.Patch, memo: kopf.Memo, **_: Any) -> None:
+    whole = dict(body)
+    meta = whole["metadata"]
+    definition = parse_resource(whole)[1]
+    refs[meta["uid"]] = Ref(meta["namespace"], meta["name"], meta["uid"])
+    await memo.store.create([plan_group(definition, meta["uid"])])
+    patch.status.update(await status_of(memo, whole, None))
+
+
+@kopf.on.delete("jobgroups.dev/v1alpha1", "jobgroups")
+async def delete(uid: str, memo: kopf.Memo, **_: Any) -> None:
+    await memo.store.remove(uid)
