@@ -17,6 +17,8 @@ from jobgroup.connection import RedisError, backoff, leave_if_cancelled
 from jobgroup.snapshot import GroupState
 from jobgroup.store import Store
 
+Counts = tuple[int, ...]
+
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
@@ -26,6 +28,8 @@ MOST_A_LOOK = 1000
 # All running objects are looked at this often even if nothing happens: a net below the net.
 RESYNC_SECONDS = 300
 BLOCK_SECONDS = 2
+# The counts of a group that was not made yet, or that Redis has lost.
+NO_GROUP: Counts = ()
 
 
 class Follower:
@@ -38,7 +42,7 @@ class Follower:
         self._owner = owner
         self._reconciler = reconciler
         self._queue = queue
-        self._counts: dict[str, tuple[int, ...]] = {}
+        self._counts: dict[str, Counts] = {}
         self._resync_at = time.monotonic() + RESYNC_SECONDS
         self.alive_at = time.monotonic()
 
@@ -88,18 +92,30 @@ class Follower:
             del self._counts[gone]
         ids = list(running)
         for start in range(0, len(ids), PAGE):
-            for group in await self._store.read_many(ids[start : start + PAGE]):
-                counts = _counts(group)
-                ref = running.get(group.id)
-                if ref and self._counts.get(group.id, counts) != counts:
-                    self._queue.add(ref)
-                self._counts[group.id] = counts
+            page = ids[start : start + PAGE]
+            found = {group.id: _counts(group) for group in await self._store.read_many(page)}
+            for group_id in page:
+                before, counts = self._counts.get(group_id), found.get(group_id, NO_GROUP)
+                if group_id in running and has_moved(before, counts):
+                    self._queue.add(running[group_id])
+                self._counts[group_id] = counts
             if (start + PAGE) % MOST_A_LOOK == 0:
                 await asyncio.sleep(LOOK_SECONDS)
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def _counts(group: GroupState) -> tuple[int, ...]:
+def has_moved(before: Counts | None, counts: Counts) -> bool:
+    """Say whether a group's object may tell other counts than these; `before` is the last look.
+
+    When a group was made, its object told that nothing had happened yet. So a job that completed
+    before the first look counts as well.
+    """
+    if counts and not before:
+        return any(counts)
+    return counts != before
+
+
+def _counts(group: GroupState) -> Counts:
     return (
         group.completed_count,
         group.failed_count,
