@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 # More steps in a row than any life has.
 STEPS = 8
+# How often to look whether the namespace of an object that is held goes, too: nobody tells.
+HOLD_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class Reconciler:
         observed = (body.get("status") or {}).get("observedGeneration")
         if resource.deleting:
             wanted = resource.claimed
+            if wanted:
+                self.running[ref.uid] = ref
         elif resource.ended:
             wanted = observed != resource.generation or resource.ttl_seconds is not None
         else:
@@ -211,8 +215,11 @@ class Reconciler:
             await self._disown(look)
         else:
             await self._report(look)
+            self._queue.add(look.ref, HOLD_SECONDS)
 
     async def _remove(self, look: Look) -> None:
+        if look.group:
+            await self._reporter.tell_of_end(look.ref, look.body, look.group)
         failpoint("remove")
         await self._store.remove(look.ref.uid)
         await self._release(look)

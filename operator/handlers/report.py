@@ -4,15 +4,15 @@ never more often than is good for the API server.
 
 import json
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.cluster import Cluster, Ref
+from handlers.cluster import ApiError, Cluster, Ref
 from handlers.failpoints import failpoint
 from handlers.workqueue import WorkQueue
 from jobgroup.decisions import Resource, look_again_at
-from jobgroup.news import event_of, news_of, news_of_trouble
+from jobgroup.news import News, event_of, news_of, news_of_trouble
 from jobgroup.snapshot import ENDED, GroupState
 from jobgroup.status import Trouble, derive_status
 from jobgroup.store import Store, now_ms
@@ -68,16 +68,12 @@ class Reporter:
         state: str = "",
     ) -> None:
         """Bring the status up to date; `state` is what to say where there is no group."""
-        stands = body.get("status") or {}
-        if stands.get("groupId", ref.uid) != ref.uid:
-            stands = {}  # brought along from another object
+        stands = _stands(ref, body)
         if group and not group.ended and group.state == stands.get("state"):
             self.come_back(ref, body, group)
             if self._is_too_soon(ref, body):
                 return
-        names = {
-            f"{ref.uid}-{n}": job["name"] for n, job in enumerate(body["spec"].get("jobs") or ())
-        }
+        names = _names(ref, body)
         status = derive_status(
             body["metadata"]["generation"],
             {**stands, "state": state} if state else stands,
@@ -92,14 +88,25 @@ class Reporter:
             if trouble and trouble.stalled and not _says(stands, trouble):
                 news.append(news_of_trouble(trouble))
             # Before the status, which would keep them from being posted after a crash.
-            for each in news:
-                failpoint("event")
-                await self._cluster.post_event(ref.namespace, event_of(each, body, now_ms()))
+            await self._post(ref, body, news)
             failpoint("status")
             body = await self.write(ref.uid, self._cluster.patch_status(body, status))
         self.come_back(ref, body, group)
         if status["state"] in ENDED:
             self.forget(ref.uid)
+
+    async def tell_of_end(self, ref: Ref, body: Body, group: GroupState) -> None:
+        """Post what an object that goes will not tell any more: above all, undos that failed."""
+        try:
+            await self._post(ref, body, news_of(_stands(ref, body), group, _names(ref, body)))
+        except ApiError as error:
+            if error.code != 403:  # a namespace that goes takes no more events
+                raise
+
+    async def _post(self, ref: Ref, body: Body, news: Sequence[News]) -> None:
+        for each in news:
+            failpoint("event")
+            await self._cluster.post_event(ref.namespace, event_of(each, body, now_ms()))
 
     def come_back(self, ref: Ref, body: Body, group: GroupState | None) -> None:
         """Have an object looked at again when time alone will call for it."""
@@ -116,6 +123,17 @@ class Reporter:
         if wait > 0:
             self._queue.add(ref, wait)
         return wait > 0
+
+
+def _stands(ref: Ref, body: Body) -> dict[str, Any]:
+    """Return what an object's status says, unless it was brought along from another object."""
+    status: dict[str, Any] = body.get("status") or {}
+    return status if status.get("groupId", ref.uid) == ref.uid else {}
+
+
+def _names(ref: Ref, body: Body) -> dict[str, str]:
+    """Return the names of an object's jobs, by id."""
+    return {f"{ref.uid}-{n}": job["name"] for n, job in enumerate(body["spec"].get("jobs") or ())}
 
 
 def _says(status: Mapping[str, Any], trouble: Trouble) -> bool:

@@ -321,6 +321,7 @@ def test_what_was_cancelled_before_creation_has_ended_without_a_group() -> None:
     assert resource.ended
     assert next_step(resource, None, EPOCH, 99_999) is Step.NOTHING
     assert next_step(resource, None, EPOCH, 100_000) is Step.DELETE
+    assert look_again_at(resource, None) == 100_000
 
 
 def run(body: dict[str, Any], state: GroupState | None) -> list[Step]:
