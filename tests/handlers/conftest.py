@@ -3,15 +3,20 @@
 shared      an API server, a Redis and an operator, for the whole session
 resources   JobGroups in a namespace of this test's own, seen to by the shared operator
 worker      starts stock clients on the shared Redis
+island_api  an API server with controllers that the shared operator does not look at
+island      a Redis, operators and workers of this test's own, on that server
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from redis import Redis
 
 from testbed.apiserver import ApiServer
+from testbed.fixtures import install_crds
+from testbed.islands import Island
 from testbed.operators import OperatorProcess, operator_running
 from testbed.redis_server import RedisServer
 from testbed.resources import Resources
@@ -63,3 +68,16 @@ async def worker(shared: Shared) -> AsyncIterator[Callable[[str], Awaitable[Stoc
     yield start
     for client in clients:
         await client.kill()
+
+
+@pytest.fixture(scope="session")
+def island_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    with ApiServer(tmp_path_factory.mktemp("island"), controllers=True) as api:
+        install_crds(api)
+        yield api
+
+
+@pytest.fixture
+async def island(island_api: ApiServer, tmp_path: Path) -> AsyncIterator[Island]:
+    async with Island(tmp_path, island_api, PREFIX) as island:
+        yield island

@@ -1,0 +1,274 @@
+"""What else happens to objects: namespaces that go, copies, a Redis that forgets, specs nobody can
+run, groups without an object, and clusters that share a Redis.
+"""
+
+import json
+import secrets
+from copy import deepcopy
+from typing import Any
+
+from redis import Redis
+
+from jobgroup import JobGroups
+from testbed.apiserver import ApiServer
+from testbed.islands import Island
+from testbed.resources import Resources, manifest, until
+from testbed.sagas import job, undo
+from testbed.stock import StockClient, fails_for_good
+from tests.handlers.conftest import PREFIX, Shared
+from tests.handlers.looking import (
+    Starter,
+    ends_in_redis,
+    group_id,
+    keys_with,
+    kinds,
+    own,
+    runs,
+    saga,
+    traces,
+)
+
+UNDOS = {"charge": undo("refund")}
+
+
+async def half_done(island: Island) -> tuple[StockClient, str]:
+    """Have a group of which one job completed and one waits; return a worker and its id."""
+    resources = island.resources
+    resources.apply(
+        manifest("order", job("charge", "payments"), job("notify", "mails"), undos=UNDOS)
+    )
+    client = await island.worker()
+    await client.work("payments")
+    resources.reaches("order", state="ACTIVE", completedCount=1)
+    return client, group_id(resources, "order")
+
+
+# A namespace that goes
+
+
+async def test_a_namespace_goes_and_its_running_group_is_undone_without_it(island: Island) -> None:
+    with island.operator():
+        client, group = await half_done(island)
+        await loses_its_namespace(island, client, group)
+
+
+async def test_an_object_that_is_held_does_not_hold_its_namespace(island: Island) -> None:
+    with island.operator():
+        client, group = await half_done(island)
+        island.resources.delete("order")
+        island.resources.reaches("order", state="COMPENSATING")
+    with island.operator():
+        # Once another object tells of progress, all have been looked at, and nothing is left to do.
+        elsewhere = Resources(island.api, "default")
+        elsewhere.apply(manifest("next", job("charge", "later"), job("notify", "mails")))
+        elsewhere.reaches("next", state="ACTIVE")
+        await client.work("later")
+        elsewhere.reaches("next", completedCount=1)
+        elsewhere.delete("next")
+        elsewhere.goes("next")
+        await loses_its_namespace(island, client, group)
+
+
+async def loses_its_namespace(island: Island, client: StockClient, group: str) -> None:
+    """Delete a namespace with a running group; who undoes it works elsewhere."""
+    island.api.kubectl("delete", "namespace", island.resources.namespace, "--wait=false")
+    until(lambda: not island.namespace_exists(), lambda: "the namespace is stuck")
+    assert island.store.hget(f"bull:_jobgroups:{group}", "owner") == "headless"
+    assert saga(island.store, "payments", group)["state"] == "COMPENSATING"
+    assert island.store.llen("bull:payments:compensation:wait") == 1
+    await client.work("payments:compensation")
+    ends_in_redis(island.store, "payments", group, "FAILED")
+    assert kinds(island.store, "payments") == ["group:compensating", "group:failed"]
+
+
+# Copies
+
+
+def copy_of(body: dict[str, Any], name: str) -> dict[str, Any]:
+    """Rename what `kubectl get -o json` gave, and leave in all that can be left in."""
+    copy = deepcopy(body)
+    del copy["metadata"]["resourceVersion"]
+    copy["metadata"]["name"] = name
+    return copy
+
+
+async def test_a_copy_is_run_as_a_group_of_its_own(
+    resources: Resources, store: Redis, worker: Starter
+) -> None:
+    (payments,) = own(resources, "payments")
+    client = await worker("python")
+    await client.work(payments)
+    resources.apply(manifest("order", job("charge", payments)))
+    resources.reaches("order", state="COMPLETED")
+    original = resources.get("order")
+    copy = copy_of(original, "copy")
+    assert copy["metadata"]["finalizers"]
+    assert any(key.startswith("jobgroups.dev/") for key in copy["metadata"]["annotations"])
+    # Held back, so that the status can be brought along as backups do it.
+    copy["spec"]["suspend"] = True
+    resources.apply(copy)
+    status = json.dumps({"status": original["status"]})
+    resources.kubectl(
+        "patch", "jobgroup", "copy", "--subresource=status", "--type=merge", "-p", status
+    )
+    assert "groupId" not in resources.reaches("copy", state="PENDING")
+    resources.patch("copy", suspend=False)
+
+    group = group_id(resources, "copy")
+    resources.reaches("copy", state="COMPLETED", groupId=group)
+    assert await runs(client, payments, "charge") == 2
+    finalizers = resources.get("copy")["metadata"]["finalizers"]
+    assert len(finalizers) == len(set(finalizers))
+    resources.kubectl("delete", "jobgroup", "copy", "--timeout=60s")
+    assert traces(store, group) == []
+    assert resources.status("order") == original["status"]
+    assert traces(store, original["metadata"]["uid"]) != []
+
+
+async def test_what_is_restored_after_its_deletion_is_run_anew(
+    resources: Resources, worker: Starter
+) -> None:
+    (payments,) = own(resources, "payments")
+    client = await worker("bullmq5")
+    await client.work(payments)
+    resources.apply(manifest("order", job("charge", payments)))
+    resources.reaches("order", state="COMPLETED")
+    backup = resources.get("order")
+    resources.kubectl("delete", "jobgroup", "order", "--timeout=60s")
+
+    resources.apply(copy_of(backup, "order"))
+    status = resources.reaches("order", state="COMPLETED")
+    assert status["groupId"] != backup["metadata"]["uid"]
+    assert await runs(client, payments, "charge") == 2
+
+
+# A Redis that forgets
+
+
+async def test_a_group_that_redis_forgot_is_not_run_again(island: Island) -> None:
+    resources, store = island.resources, island.store
+    with island.operator():
+        client, _ = await half_done(island)
+        await client.kill()
+        store.flushall()
+        assert "Redis has lost the group" in resources.stalls("order", "RedisStateLost")
+    with island.operator():
+        # Another one is seen to, so this one was looked at, too.
+        resources.apply(manifest("next", job("charge", "other")))
+        resources.reaches("next", state="ACTIVE")
+        resources.stalls("order", "RedisStateLost")
+        assert keys_with(store, "payments") == keys_with(store, "mails") == []
+        resources.delete("order")
+        resources.goes("order")
+
+
+# Specs that nobody can run
+
+
+def test_a_backoff_that_grows_too_long_is_refused_by_the_operator(
+    resources: Resources, store: Redis
+) -> None:
+    (payments,) = own(resources, "payments")
+    backoff = {"type": "exponential", "delay": 1000}
+    resources.apply(manifest("order", job("charge", payments, attempts=50, backoff=backoff)))
+    said = resources.stalls("order", "InvalidSpec")
+    assert "exponential backoff from 1000 ms would wait longer than 3600000 ms" in said
+    is_refused(resources, store, payments)
+
+
+def test_a_spec_that_is_too_big_is_refused_by_the_operator(
+    resources: Resources, store: Redis
+) -> None:
+    (payments,) = own(resources, "payments")
+    body = manifest("order", {**job("charge", payments), "data": {"text": "x" * 600_000}})
+    resources.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(body))
+    said = resources.stalls("order", "InvalidSpec")
+    assert said == "spec has 587 KB, and at most 512 KB fit into a resource"
+    is_refused(resources, store, payments)
+
+
+def is_refused(resources: Resources, store: Redis, queue: str) -> None:
+    """Say that nothing was made of an object, and that nothing holds it."""
+    meta = resources.get("order")["metadata"]
+    assert "finalizers" not in meta
+    assert resources.status("order")["state"] == "PENDING"
+    assert keys_with(store, queue) == traces(store, meta["uid"]) == []
+    resources.delete("order")
+    resources.goes("order")
+
+
+# Groups without an object
+
+
+async def test_groups_of_the_python_api_are_driven_by_the_same_operator(
+    shared: Shared, worker: Starter
+) -> None:
+    payments, mails = (f"{name}-{secrets.token_hex(4)}" for name in ("payments", "mails"))
+    client = await worker("python")
+    await client.work(payments)
+    await client.work(f"{payments}:compensation")
+    async with JobGroups.connect(shared.redis.url, PREFIX) as groups:
+        jobs = [job("charge", payments), job("notify", mails)]
+        good = await groups.add_group("good", [job("charge", payments)])
+        bad = await groups.add_group("bad", jobs, UNDOS)
+        assert (await groups.wait_for_group(good.group_id, 60)).state == "COMPLETED"
+        await client.work(mails, {"notify": fails_for_good()})
+        ended = await groups.wait_for_group(bad.group_id, 60)
+        assert (ended.state, ended.failed_count) == ("FAILED", 1)
+        assert ended.undone_count == ended.completed_count
+
+
+# Clusters that share a Redis
+
+
+async def test_two_clusters_share_a_redis_and_keep_off_each_others_groups(
+    resources: Resources, shared: Shared, store: Redis, island: Island, worker: Starter
+) -> None:
+    payments, mails = own(resources, "payments", "mails")
+    body = manifest("order", job("charge", payments), job("notify", mails), undos=UNDOS)
+    theirs = island.resources
+    with island.operator(shared.redis.url):
+        for each in (resources, theirs):
+            each.apply(body)
+            each.reaches("order", state="ACTIVE")
+        client = await worker("bullmq6")
+        await client.work(payments)
+        for each in (resources, theirs):
+            each.reaches("order", completedCount=1)
+    group, their_group = group_id(resources, "order"), group_id(theirs, "order")
+    owners = {store.hget(f"bull:_jobgroups:{each}", "owner") for each in (group, their_group)}
+    assert owners == {uid(shared.api), uid(island.api)}
+
+    # While theirs is away, ours drives both to the end, tells only of its own and removes that.
+    before = theirs.get("order")
+    await client.work(mails)
+    resources.reaches("order", state="COMPLETED")
+    ends_in_redis(store, payments, their_group, "COMPLETED")
+    resources.kubectl("delete", "jobgroup", "order", "--timeout=60s")
+    assert traces(store, group) == []
+    assert saga(store, payments, their_group)["state"] == "COMPLETED"
+    assert theirs.get("order") == before
+    with island.operator(shared.redis.url):
+        theirs.reaches("order", state="COMPLETED", groupId=their_group)
+
+
+async def test_cancelling_in_one_cluster_cancels_nothing_in_another(
+    resources: Resources, shared: Shared, store: Redis, island: Island
+) -> None:
+    (payments,) = own(resources, "payments")
+    theirs = island.resources
+    with island.operator(shared.redis.url):
+        for each in (resources, theirs):
+            each.apply(manifest("order", job("charge", payments)))
+            each.reaches("order", state="ACTIVE")
+        theirs.patch("order", cancel=True)
+        theirs.reaches("order", state="FAILED")
+        theirs.delete("order")
+        theirs.goes("order")
+    assert resources.status("order")["state"] == "ACTIVE"
+    assert saga(store, payments, group_id(resources, "order"))["state"] == "ACTIVE"
+
+
+def uid(api: ApiServer) -> str:
+    """Return what tells a cluster from others."""
+    return api.kubectl("get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
