@@ -1,0 +1,213 @@
+"""What an object tells: to kubectl wait, in columns, in Events, and what it never tells."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from testbed.islands import Island
+from testbed.resources import Resources, manifest
+from testbed.sagas import job, undo
+from testbed.stock import Behaviour, StockClient, fails, fails_for_good, returns
+from tests.handlers.looking import SOON, Starter, keys_with, own
+
+SUCCESS: dict[str, Behaviour] = {}
+FAILURE = {"notify": fails_for_good("no such address")}
+NOT_UNDONE = {**FAILURE, "refund": fails(2, "bank closed")}
+
+
+async def run(
+    resources: Resources, client: StockClient, behaviour: dict[str, Behaviour], name: str = "order"
+) -> None:
+    """Run a group of two jobs, the first of them completed before the second begins."""
+    payments, mails = own(resources, "payments", "mails")
+    undos = {"charge": undo("refund", attempts=2, backoff=SOON)}
+    resources.apply(manifest(name, job("charge", payments), job("notify", mails), undos=undos))
+    await client.work(payments, behaviour)
+    await client.work(f"{payments}:compensation")
+    resources.reaches(name, completedCount=1)
+    await client.work(mails)
+
+
+# kubectl wait
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "state"),
+    [(SUCCESS, "COMPLETED"), (FAILURE, "FAILED"), (NOT_UNDONE, "FAILED_COMPENSATION")],
+)
+async def test_waiting_for_finished_returns_at_any_end(
+    resources: Resources, worker: Starter, behaviour: dict[str, Behaviour], state: str
+) -> None:
+    await run(resources, await worker("bullmq6"), behaviour)
+    resources.kubectl("wait", "--for=condition=Finished", "jobgroup/order", "--timeout=60s")
+    status = resources.status("order")
+    assert status["state"] == state
+    conditions = {each["type"]: each["status"] for each in status["conditions"]}
+    assert conditions["Succeeded"] == ("True" if state == "COMPLETED" else "False")
+    assert conditions.get("Compensated") == {"FAILED": "True", "COMPLETED": None}.get(
+        state, "False"
+    )
+
+
+def test_waiting_for_finished_returns_for_what_was_cancelled_before_creation(
+    resources: Resources,
+) -> None:
+    resources.apply(manifest("order", job("charge", *own(resources, "payments")), cancel=True))
+    resources.kubectl("wait", "--for=condition=Finished", "jobgroup/order", "--timeout=60s")
+
+
+async def test_waiting_for_a_state_sees_it(resources: Resources, worker: Starter) -> None:
+    payments, mails = own(resources, "payments", "mails")
+    jobs = (job("charge", payments), job("notify", mails))
+    resources.apply(manifest("order", *jobs, undos={"charge": undo("refund")}))
+    client = await worker("python")
+    await client.work(payments)
+    resources.reaches("order", completedCount=1)
+    compensating = "--for=jsonpath={.status.state}=COMPENSATING"
+    waiting = asyncio.create_task(
+        asyncio.to_thread(
+            resources.kubectl, "wait", compensating, "jobgroup/order", "--timeout=60s"
+        )
+    )
+    await client.work(mails, FAILURE)
+    assert "condition met" in await waiting
+
+
+# kubectl get
+
+
+async def test_the_columns_tell_how_it_went(resources: Resources, worker: Starter) -> None:
+    await run(resources, await worker("bullmq5"), FAILURE)
+    resources.reaches("order", state="FAILED")
+    head, line = resources.kubectl("get", "jg").splitlines()
+    assert head.split() == ["NAME", "STATE", "PROGRESS", "UNDONE", "FAILED", "JOB", "AGE"]
+    assert line.split()[:5] == ["order", "FAILED", "1/2", "1/1", "notify"]
+    assert "no such address" in resources.kubectl("get", "jg", "-o", "wide")
+
+
+# Events
+
+
+async def test_success_posts_no_event(resources: Resources, worker: Starter) -> None:
+    await run(resources, await worker("python"), SUCCESS)
+    resources.reaches("order", state="COMPLETED")
+    assert resources.events("order") == []
+
+
+async def test_a_failure_that_is_undone_posts_three_events(
+    resources: Resources, worker: Starter
+) -> None:
+    await run(resources, await worker("bullmq6"), FAILURE)
+    resources.reaches("order", state="FAILED")
+    assert resources.events("order") == [
+        ("Normal", "Compensated", "failed, 1 of 1 undone"),
+        ("Normal", "Compensating", "undoing what was done: 1 of 2 jobs had completed"),
+        ("Warning", "Failed", 'job "notify" failed: no such address'),
+    ]
+
+
+async def test_an_undo_that_fails_posts_a_warning(resources: Resources, worker: Starter) -> None:
+    await run(resources, await worker("bullmq5"), NOT_UNDONE)
+    resources.reaches("order", state="FAILED_COMPENSATION")
+    assert resources.events("order") == [
+        ("Normal", "Compensating", "undoing what was done: 1 of 2 jobs had completed"),
+        ("Warning", "CompensationFailed", "failed, 0 of 1 undone, the rest could not be"),
+        ("Warning", "Failed", 'job "notify" failed: no such address'),
+    ]
+
+
+def test_cancelling_posts_an_event(resources: Resources) -> None:
+    resources.apply(manifest("order", job("charge", *own(resources, "payments"))))
+    resources.reaches("order", state="ACTIVE")
+    resources.patch("order", cancel=True)
+    resources.reaches("order", state="FAILED")
+    assert resources.events("order") == [("Normal", "Cancelled", "cancelled")]
+
+
+def test_a_spec_that_cannot_be_run_posts_a_warning(resources: Resources) -> None:
+    backoff = {"type": "exponential", "delay": 1000}
+    (payments,) = own(resources, "payments")
+    resources.apply(manifest("order", job("charge", payments, attempts=50, backoff=backoff)))
+    said = resources.stalls("order", "InvalidSpec")
+    assert resources.events("order") == [("Warning", "InvalidSpec", said)]
+
+
+# What workers write
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("x" * 1_000_000, "x" * 1024),
+        ("🙂" * 300_000, "🙂" * 256),
+        ("a\x00b\x1b[31mc\r\nd\u202ee", None),
+    ],
+    ids=["long", "wide", "control characters"],
+)
+async def test_a_hostile_reason_does_no_harm(
+    resources: Resources, worker: Starter, reason: str, told: str | None
+) -> None:
+    (payments,) = own(resources, "payments")
+    resources.apply(manifest("order", job("charge", payments)))
+    client = await worker("python")
+    await client.work(payments, {"charge": fails_for_good(reason)})
+    await client.heard("failed", name="charge")
+    status = resources.reaches("order", state="FAILED")
+    said = status["failure"]["reason"]
+    assert said.isprintable()
+    assert told in (None, said)
+    assert len(said.encode()) <= 1024
+    assert len(json.dumps(status)) < 65_536
+    ((_, _, message),) = resources.events("order")
+    assert message.isprintable()
+    assert len(message.encode()) <= 1024
+
+
+async def test_a_reason_that_is_no_text_does_no_harm(island: Island) -> None:
+    with island.operator():
+        island.resources.apply(manifest("order", job("charge", "payments")))
+        group = island.resources.reaches("order", state="ACTIVE")["groupId"]
+    client = await island.worker("bullmq5")
+    await client.work("payments", {"charge": fails_for_good()})
+    await client.heard("failed", name="charge")
+    island.store.hset(f"bull:payments:{group}-0", "failedReason", b"\xff\xfe\xc3(")
+    with island.operator():
+        status = island.resources.reaches("order", state="FAILED")
+        assert status["failure"]["jobName"] == "charge"
+
+
+# What is never told
+
+
+async def test_no_data_and_no_return_value_is_told(
+    resources: Resources, store: Redis, worker: Starter
+) -> None:
+    payments, mails = own(resources, "payments", "mails")
+    charge: Any = {**job("charge", payments), "data": {"card": "secret-4711"}}
+    refund = {**undo("refund"), "data": {"iban": "secret-4712"}}
+    resources.apply(manifest("order", charge, job("notify", mails), undos={"charge": refund}))
+    client = await worker("bullmq6")
+    await client.work(payments, {"charge": returns({"token": "secret-4713"})})
+    await client.work(f"{payments}:compensation", {"refund": returns("secret-4714")})
+    resources.reaches("order", completedCount=1)
+    await client.work(mails, FAILURE)
+    status = resources.reaches("order", state="FAILED", undone="1/1")
+    assert "secret" not in json.dumps(status)
+    assert "secret" not in json.dumps(resources.events("order"))
+
+
+def test_a_big_group_tells_of_a_hundred_jobs_and_how_many_more_there_are(
+    resources: Resources, store: Redis
+) -> None:
+    (payments,) = own(resources, "payments")
+    body = manifest("order", *(job(f"job-{n:04}", payments) for n in range(2000)))
+    resources.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(body))
+    status = resources.reaches("order", state="ACTIVE", totalJobs=2000)
+    assert (len(status["jobs"]), status["jobsOmitted"]) == (100, 1900)
+    assert len(json.dumps(status)) < 65_536
+    resources.delete("order")
+    resources.goes("order")
+    assert keys_with(store, f"{payments}:groups:") == []
