@@ -134,11 +134,16 @@ def namespace(api: ApiServer) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def jobgroup_crd(api: ApiServer) -> ApiServer:
     """Install the JobGroup resource, as deploy/crds/ has it, once for the session."""
+    install_crds(api)
+    return api
+
+
+def install_crds(api: ApiServer) -> None:
+    """Install what deploy/crds/ has, and wait until it is served."""
     api.kubectl("apply", "-f", str(CRDS))
     api.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(CRDS))
     # Established says that the names are accepted; the server reads them anew a moment later.
     wait_for(lambda: _is_served(api))
-    return api
 
 
 def _is_served(api: ApiServer) -> bool:

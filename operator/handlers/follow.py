@@ -38,7 +38,7 @@ class Follower:
         self._owner = owner
         self._reconciler = reconciler
         self._queue = queue
-        self._counts: dict[str, tuple[int, ...]] = {}
+        self._seen: dict[str, tuple[str | int, ...]] = {}
         self._resync_at = time.monotonic() + RESYNC_SECONDS
         self.alive_at = time.monotonic()
 
@@ -56,12 +56,20 @@ class Follower:
             leave_if_cancelled()
             try:
                 await action()
+                if failures:
+                    self._look_at_all()  # what was told meanwhile may be lost
                 failures = 0
             except RedisError as error:
                 failures += 1
                 if failures == 1:
                     logger.warning("redis: %s", error)
+                    self._look_at_all()  # whoever finds Redis away says so on the object
                 await asyncio.sleep(backoff(failures))
+
+    def _look_at_all(self) -> None:
+        self._resync_at = time.monotonic() + RESYNC_SECONDS
+        for each in self._reconciler.running.values():
+            self._queue.add(each)
 
     async def _take_changes(self) -> None:
         self.alive_at = time.monotonic()
@@ -81,26 +89,34 @@ class Follower:
     async def _look(self) -> None:
         running = self._reconciler.running
         if time.monotonic() >= self._resync_at:
-            self._resync_at = time.monotonic() + RESYNC_SECONDS
-            for each in running.values():
-                self._queue.add(each)
-        for gone in self._counts.keys() - running.keys():
-            del self._counts[gone]
+            self._look_at_all()
+        for gone in self._seen.keys() - running.keys():
+            del self._seen[gone]
         ids = list(running)
         for start in range(0, len(ids), PAGE):
-            for group in await self._store.read_many(ids[start : start + PAGE]):
-                counts = _counts(group)
-                ref = running.get(group.id)
-                if ref and self._counts.get(group.id, counts) != counts:
-                    self._queue.add(ref)
-                self._counts[group.id] = counts
+            page = ids[start : start + PAGE]
+            found = {group.id: group for group in await self._store.read_many(page)}
+            for uid in page:
+                self._compare(uid, found.get(uid))
             if (start + PAGE) % MOST_A_LOOK == 0:
                 await asyncio.sleep(LOOK_SECONDS)
         await asyncio.sleep(LOOK_SECONDS)
 
+    def _compare(self, uid: str, group: GroupState | None) -> None:
+        """Put a group into the queue that is not as it was seen last, or is not there any more."""
+        ref, before = self._reconciler.running.get(uid), self._seen.pop(uid, None)
+        if ref is None:
+            return
+        now = _traits(group) if group else None
+        if now:
+            self._seen[uid] = now
+        if before and before != now:
+            self._queue.add(ref)
 
-def _counts(group: GroupState) -> tuple[int, ...]:
+
+def _traits(group: GroupState) -> tuple[str | int, ...]:
     return (
+        group.state,
         group.completed_count,
         group.failed_count,
         group.cancelled_count,

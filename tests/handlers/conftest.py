@@ -3,18 +3,23 @@
 shared      an API server, a Redis and an operator, for the whole session
 resources   JobGroups in a namespace of this test's own, seen to by the shared operator
 worker      starts stock clients on the shared Redis
+quiet_api   an API server that the shared operator does not look at
+stage       operators, a Redis and workers for a test that breaks them
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from redis import Redis
 
 from testbed.apiserver import ApiServer
+from testbed.fixtures import install_crds
 from testbed.operators import OperatorProcess, operator_running
 from testbed.redis_server import RedisServer
 from testbed.resources import Resources
+from testbed.stages import Stage
 from testbed.stock import StockClient
 
 PREFIX = "bull"
@@ -63,3 +68,16 @@ async def worker(shared: Shared) -> AsyncIterator[Callable[[str], Awaitable[Stoc
     yield start
     for client in clients:
         await client.kill()
+
+
+@pytest.fixture(scope="session")
+def quiet_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    with ApiServer(tmp_path_factory.mktemp("quiet-apiserver")) as api:
+        install_crds(api)
+        yield api
+
+
+@pytest.fixture
+async def stage(quiet_api: ApiServer, tmp_path: Path) -> AsyncIterator[Stage]:
+    async with Stage(tmp_path, quiet_api) as stage:
+        yield stage
