@@ -116,11 +116,11 @@ class ApiServer:
         ]
         readyz = f"https://127.0.0.1:{port}/readyz"
         return self._server(
-            "kube-apiserver", command, lambda _: _says(readyz, "ok", self._certificate)
+            "kube-apiserver", command, lambda _: _says(readyz, "ok", self.certificate)
         )
 
     @property
-    def _certificate(self) -> Path:
+    def certificate(self) -> Path:
         return self._folder / "apiserver.crt"
 
     def _start_controllers(self) -> Server:
@@ -128,7 +128,7 @@ class ApiServer:
             str(self._binaries["kube-controller-manager"]),
             f"--kubeconfig={self.admin}",
             f"--service-account-private-key-file={self._folder / 'accounts.key'}",
-            f"--root-ca-file={self._certificate}",
+            f"--root-ca-file={self.certificate}",
             "--leader-elect=false",
             "--secure-port=0",
             "--use-service-account-credentials",
@@ -158,7 +158,7 @@ class ApiServer:
         return self._write_kubeconfig("operator", token.strip())
 
     def _write_kubeconfig(self, user: str, token: str) -> Path:
-        cluster = {"server": self.url, "certificate-authority": str(self._certificate)}
+        cluster = {"server": self.url, "certificate-authority": str(self.certificate)}
         config = {
             "apiVersion": "v1",
             "kind": "Config",

@@ -31,7 +31,8 @@ BEHAVIOUR: dict[str, Behaviour] = {
 UNDOS = {"pay": undo("refund")}
 PAY = job("pay")
 SHIP = job("ship", "shipping")
-LOSE = job("lose", "shipping")
+# In the same queue: it is run after the other, so that there is something to undo.
+LOSE = job("lose")
 WAIT = job("wait", "shipping")
 
 
@@ -67,6 +68,11 @@ class Stage:
         for queue in ("payments", "shipping", "payments:compensation"):
             await client.work(queue, BEHAVIOUR, **settings)
         return client
+
+    async def runs(self, worker: StockClient, **fields: str) -> int:
+        """Count how often a worker began such a job; waits until it has told all it did so far."""
+        await worker.manage("payments", "count")
+        return worker.count("started", **fields)
 
     def lease_spec(self) -> dict[str, Any]:
         """Return what the lease says."""
