@@ -35,10 +35,10 @@ class ApiServer:
         self._binaries = binaries.find(*names, *["kube-controller-manager"] * controllers)
         with ExitStack() as undo:
             self._write_secrets()
-            etcd, self._etcd_port = on_free_port(self._start_etcd)
-            undo.callback(etcd.stop)
-            server, self._port = on_free_port(self._start_apiserver)
-            undo.callback(server.stop)
+            self._etcd, self._etcd_port = on_free_port(self._start_etcd)
+            undo.callback(lambda: self._etcd.stop())
+            self._apiserver, self._port = on_free_port(self._start_apiserver)
+            undo.callback(lambda: self._apiserver.stop())
             self.admin = self._write_kubeconfig("admin", self._token)
             self.operator = self._make_operator()
             if controllers:
@@ -64,6 +64,25 @@ class ApiServer:
         if done.returncode != 0:
             raise KubectlError(done.stderr.strip())
         return done.stdout
+
+    def crash(self) -> None:
+        """End etcd and kube-apiserver as a crash of their machine would."""
+        self._apiserver.kill()
+        self._etcd.kill()
+
+    def start_again(self) -> None:
+        """Come back on the same ports, with the same data and certificates."""
+        self._etcd = self._start_etcd(self._etcd_port)
+        self._apiserver = self._start_apiserver(self._port)
+
+    def kubeconfig(self, name: str, server: str) -> Path:
+        """Write the operator's identity anew, for another way to the same server."""
+        config = json.loads(self.operator.read_text())
+        config["clusters"][0]["cluster"]["server"] = server
+        path = self._folder / f"{name}.kubeconfig"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(config, indent=2))
+        return path
 
     def stop(self) -> None:
         """End the servers, the last one started first."""
@@ -101,11 +120,11 @@ class ApiServer:
         ]
         readyz = f"https://127.0.0.1:{port}/readyz"
         return self._server(
-            "kube-apiserver", command, lambda _: _says(readyz, "ok", self._certificate)
+            "kube-apiserver", command, lambda _: _says(readyz, "ok", self.certificate)
         )
 
     @property
-    def _certificate(self) -> Path:
+    def certificate(self) -> Path:
         return self._folder / "apiserver.crt"
 
     def _start_controllers(self) -> Server:
@@ -113,7 +132,7 @@ class ApiServer:
             str(self._binaries["kube-controller-manager"]),
             f"--kubeconfig={self.admin}",
             f"--service-account-private-key-file={self._folder / 'accounts.key'}",
-            f"--root-ca-file={self._certificate}",
+            f"--root-ca-file={self.certificate}",
             "--leader-elect=false",
             "--secure-port=0",
             "--use-service-account-credentials",
@@ -143,7 +162,7 @@ class ApiServer:
         return self._write_kubeconfig("operator", token.strip())
 
     def _write_kubeconfig(self, user: str, token: str) -> Path:
-        cluster = {"server": self.url, "certificate-authority": str(self._certificate)}
+        cluster = {"server": self.url, "certificate-authority": str(self.certificate)}
         config = {
             "apiVersion": "v1",
             "kind": "Config",

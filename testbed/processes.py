@@ -94,6 +94,19 @@ class Server:
         text = self.log.read_text(errors="replace").strip().splitlines()
         return "\n".join([f"(from {self.log})", *text[-lines:]])
 
+    @property
+    def code(self) -> int | None:
+        """Return the code it ended with, or nothing while it runs."""
+        return self._process.poll()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """Wait until it ends by itself, and return its code."""
+        return self._process.wait(READY_SECONDS)
+
     def stop(self) -> None:
         """End the server politely, then not."""
         if self._process.poll() is not None:

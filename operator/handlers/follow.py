@@ -60,12 +60,20 @@ class Follower:
             leave_if_cancelled()
             try:
                 await action()
+                if failures:
+                    self._look_at_all()  # what was told meanwhile may be lost
                 failures = 0
             except RedisError as error:
                 failures += 1
                 if failures == 1:
                     logger.warning("redis: %s", error)
+                    self._look_at_all()  # whoever finds Redis away says so on the object
                 await asyncio.sleep(backoff(failures))
+
+    def _look_at_all(self) -> None:
+        self._resync_at = time.monotonic() + RESYNC_SECONDS
+        for each in self._reconciler.running.values():
+            self._queue.add(each)
 
     async def _take_changes(self) -> None:
         self.alive_at = time.monotonic()
@@ -85,9 +93,7 @@ class Follower:
     async def _look(self) -> None:
         running = self._reconciler.running
         if time.monotonic() >= self._resync_at:
-            self._resync_at = time.monotonic() + RESYNC_SECONDS
-            for each in running.values():
-                self._queue.add(each)
+            self._look_at_all()
         for gone in self._counts.keys() - running.keys():
             del self._counts[gone]
         ids = list(running)

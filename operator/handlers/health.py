@@ -23,9 +23,9 @@ class Health:
         app = web.Application()
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/readyz", self._readyz)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, port=self._port, shutdown_timeout=1).start()
+        await web.TCPSite(self._runner, port=self._port).start()
 
     async def stop(self) -> None:
         """Stop listening."""

@@ -20,6 +20,8 @@ RENEW_SECONDS = 3
 # A holder stops this long before anybody else may begin.
 MARGIN_SECONDS = 3
 LOOK_SECONDS = 1
+# So long may giving the lease back take; it runs out by itself soon after.
+RELEASE_SECONDS = 3
 # Before any time there is: a clock may begin at 0 when its machine does.
 NEVER = float("-inf")
 
@@ -54,8 +56,9 @@ class Lease:
                 lease = await self._cluster.find("GET", self._path)
                 holder = self._holder(lease)
                 if holder is None or holder == self._identity:
-                    await self._write(lease)
+                    # Before it is known to be ours: cut off in the middle, it is given back.
                     self._renewed_at = asked_at
+                    await self._write(lease)
                     logger.info("this replica leads")
                     return
                 if holder != waiting_for:
@@ -65,6 +68,7 @@ class Lease:
                 pass
             except ApiError as error:
                 logger.warning("the lease cannot be taken yet: %s", error)
+            self._renewed_at = NEVER
             await asyncio.sleep(LOOK_SECONDS)
 
     async def keep(self) -> None:
@@ -93,11 +97,21 @@ class Lease:
             return
         self._renewed_at = NEVER
         try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                while not await self._let_go():
+                    pass
+        except (ApiError, TimeoutError) as error:
+            logger.warning("the lease cannot be released: %r", error)
+
+    async def _let_go(self) -> bool:
+        """Free the lease if it is ours; say no if a write that was cut off came in between."""
+        try:
             lease = await self._cluster.find("GET", self._path)
             if lease and lease["spec"].get("holderIdentity") == self._identity:
                 await self._write(lease, holder="")
-        except ApiError as error:
-            logger.warning("the lease cannot be released: %s", error)
+        except Conflict:
+            return False
+        return True
 
     def _holder(self, lease: dict[str, Any] | None) -> str | None:
         """Return who holds a lease that has not run out."""

@@ -13,7 +13,7 @@ from handlers.cluster import ApiError, Cluster, Conflict, Ref
 from handlers.failpoints import failpoint
 from handlers.report import PACE_SECONDS, Body, Reporter
 from handlers.workqueue import WorkQueue
-from jobgroup.connection import RedisError, is_transient
+from jobgroup.connection import RedisError, is_transient, leave_if_cancelled
 from jobgroup.decisions import FINALIZER, NOTE, TROUBLES, Resource, Step, next_step
 from jobgroup.errors import InvalidGroupStateError, InvalidSpecError, RefusedError
 from jobgroup.plan import Plan, plan_group
@@ -98,11 +98,15 @@ class Reconciler:
     async def work(self) -> None:
         """Reconcile what the queue holds, for ever."""
         while True:
+            leave_if_cancelled()
             ref = await self._queue.take()
             context = {"namespace": ref.namespace, "jobgroup": ref.name, "group": ref.uid}
             try:
                 await self.reconcile(ref)
-            except (ApiError, RedisError) as error:
+            except ApiError as error:
+                wait = self._queue.retry(ref, error.retry_after)
+                logger.warning("%s; again in %.1f s", error, wait, extra=context)
+            except RedisError as error:
                 wait = self._queue.retry(ref)
                 logger.warning("%s; again in %.1f s", error, wait, extra=context)
             except Exception:

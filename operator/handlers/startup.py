@@ -20,6 +20,7 @@ from handlers.lease import Lease
 from handlers.reconcile import Reconciler
 from handlers.workqueue import WorkQueue
 from jobgroup import Driver, Store, __version__, connect
+from jobgroup.connection import leave_if_cancelled
 from jobgroup.settings import Settings, SettingsError, read_settings
 
 logger = logging.getLogger(__name__)
@@ -47,19 +48,27 @@ class Operator:
 
     async def start(self) -> None:
         """Wait until this replica leads, then let everything run."""
-        await self._health.start()
+        try:
+            await self._health.start()
+        except OSError as error:
+            raise SettingsError(
+                f"PORT: nobody can listen on {self._settings.port}: {error}"
+            ) from None
         self._health.ready["redis"] = lambda: self._redis_error
         self._run("redis", self._ask_redis())
         owner = await self._own_cluster()
         await self._lease.acquire()
         self.reconciler = Reconciler(self.cluster, self.store, owner, self.queue)
+        driver = Driver(self.store)
         follower = Follower(self.store, owner, self.reconciler, self.queue)
         self._run("lease", self._lease.keep())
-        self._run("driver", Driver(self.store).run())
+        self._run("driver", driver.run())
         self._run("changes", follower.hear_changes())
         self._run("progress", follower.look_at_progress())
         for number in range(self._settings.workers):
             self._run(f"worker {number}", self.reconciler.work())
+        self._health.live["driver"] = lambda: _is_stuck(driver.alive_at)
+        self._health.live["changes"] = lambda: _is_stuck(follower.alive_at)
         self._health.live["lease"] = lambda: "" if self._lease.is_held else "it is lost"
         self._health.live["watch"] = watch_is_dead
 
@@ -93,6 +102,7 @@ class Operator:
     async def _ask_redis(self) -> None:
         """Ask Redis now and then whether it is there, for the ready endpoint."""
         while True:
+            leave_if_cancelled()
             try:
                 await self.store.redis.ping()
                 self._redis_error = ""
@@ -109,6 +119,10 @@ def _die_with(task: asyncio.Task[None]) -> None:
     if not task.cancelled():
         logger.critical("%s ended: %r", task.get_name(), task.exception() or "lost")
         os._exit(1)
+
+
+def _is_stuck(alive_at: float) -> str:
+    return "it is stuck" if time.monotonic() - alive_at > DEAD_SECONDS else ""
 
 
 def watch_is_dead() -> str:
@@ -151,21 +165,31 @@ def log_in(**kwargs: Any) -> kopf.ConnectionInfo | None:
     return login(**kwargs)
 
 
-@kopf.on.startup()
+# kopf would try again a minute later, with what the first try left running.
+@kopf.on.startup(errors=kopf.ErrorsMode.PERMANENT)
 async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> None:
     """Choose the settings, say which version runs, and begin once this replica leads."""
     choose(settings)
     logger.info("jobgroup-operator %s", __version__)
     try:
-        chosen = read_settings()
+        memo.operator = Operator(read_settings(), settings)
+        await memo.operator.start()
     except SettingsError as refusal:
-        raise kopf.PermanentError(str(refusal)) from None
-    memo.operator = Operator(chosen, settings)
-    await memo.operator.start()
+        # Not kopf's PermanentError, which buries the sentence under a traceback.
+        logger.critical("%s", refusal)
+        raise SystemExit(2) from None
+    except BaseException:
+        # Stopped while it waits for the lease: kopf cleans up only what has started.
+        await _stop(memo)
+        raise
 
 
 @kopf.on.cleanup()
 async def stop(memo: kopf.Memo, **_: Any) -> None:
     """End cleanly."""
+    await _stop(memo)
+
+
+async def _stop(memo: kopf.Memo) -> None:
     if "operator" in memo:
         await memo.operator.stop()

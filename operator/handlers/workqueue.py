@@ -14,6 +14,9 @@ from typing import Generic, TypeVar
 
 from jobgroup.connection import backoff
 
+# However long a server asks to be left alone.
+MOST_SECONDS = 60
+
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -72,10 +75,10 @@ class WorkQueue(Generic[Key]):
         if again is not None:
             self.add(key, again - time.monotonic())
 
-    def retry(self, key: Key) -> float:
+    def retry(self, key: Key, at_least: float = 0) -> float:
         """Say that a key was not worked on well; it comes again, later each time."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        delay = backoff(failures)
+        delay = max(backoff(failures), min(at_least, MOST_SECONDS))
         # Whatever happened to it meanwhile will be seen then: an error is not retried at once.
         self._working.pop(key, None)
         self.add(key, delay)

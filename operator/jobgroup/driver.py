@@ -49,6 +49,8 @@ class Driver:
         grace: int = GRACE,
     ) -> None:
         self.counters = Counters()
+        # When it last came round; Redis being away does not keep it from that.
+        self.alive_at = time.monotonic()
         self._store = store
         self._on_settled = on_settled
         self._on_error = on_error
@@ -63,6 +65,7 @@ class Driver:
         resync_at = recheck_at = 0.0
         while True:
             leave_if_cancelled()
+            self.alive_at = time.monotonic()
             try:
                 await self.drain()
                 if time.monotonic() >= resync_at:
@@ -110,6 +113,7 @@ class Driver:
     async def _settle(self, tokens: list[tuple[str, str]]) -> list[Settled]:
         """Settle these groups in one round trip; one that cannot be settled holds up no other."""
         self.counters.calls += len(tokens)
+        self.alive_at = time.monotonic()
         answers = await self._store.settle(tokens, grace=self._grace)
         settled = []
         for (group_id, token), answer in zip(tokens, answers, strict=True):

@@ -3,8 +3,13 @@
 shared      an API server, a Redis and an operator, for the whole session
 resources   JobGroups in a namespace of this test's own, seen to by the shared operator
 worker      starts stock clients on the shared Redis
+<<<<<<< HEAD
 island_api  an API server with controllers that the shared operator does not look at
 island      a Redis, operators and workers of this test's own, on that server
+=======
+quiet_api   an API server that the shared operator does not look at
+stage       operators, a Redis and workers for a test that breaks them
+>>>>>>> faults
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -20,6 +25,7 @@ from testbed.islands import Island
 from testbed.operators import OperatorProcess, operator_running
 from testbed.redis_server import RedisServer
 from testbed.resources import Resources
+from testbed.stages import Stage
 from testbed.stock import StockClient
 
 PREFIX = "bull"
@@ -81,3 +87,16 @@ def island_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 async def island(island_api: ApiServer, tmp_path: Path) -> AsyncIterator[Island]:
     async with Island(tmp_path, island_api, PREFIX) as island:
         yield island
+
+
+@pytest.fixture(scope="session")
+def quiet_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    with ApiServer(tmp_path_factory.mktemp("quiet-apiserver")) as api:
+        install_crds(api)
+        yield api
+
+
+@pytest.fixture
+async def stage(quiet_api: ApiServer, tmp_path: Path) -> AsyncIterator[Stage]:
+    async with Stage(tmp_path, quiet_api) as stage:
+        yield stage

@@ -1,0 +1,152 @@
+"""A way to the API server that can be disturbed: a small HTTP proxy between it and an operator.
+
+It ends the operator's TLS under the server's own certificate and speaks TLS to the server itself,
+so it knows what passes through. It runs in a thread: a test may block and it still answers.
+"""
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+from aiohttp import web
+
+from testbed.apiserver import ApiServer
+
+# Headers that belong to one connection and not to what is sent over it.
+OWN = frozenset(
+    {"connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding"}
+)
+WRITES = frozenset({"DELETE", "PATCH", "POST", "PUT"})
+
+# Returns what to answer in place of the server, or nothing to let a request pass.
+Refusal = Callable[[web.BaseRequest], web.Response | None]
+
+
+def nothing(_: web.BaseRequest) -> web.Response | None:
+    """Refuse nothing."""
+    return None
+
+
+class Proxy:
+    """Passes everything on, unless told otherwise."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self.url = ""
+        self.refuse: Refusal = nothing
+        self.refused: list[tuple[str, str]] = []
+        # How many watches of JobGroups were begun so far.
+        self.watches = 0
+        self._api = api
+        self._busy: set[asyncio.Task[Any]] = set()
+        self._watching: set[asyncio.Task[Any]] = set()
+        self._is_up = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+
+    def cut_watches(self) -> None:
+        """Break every watch of JobGroups in the middle."""
+
+        def cut() -> None:
+            for task in self._watching:
+                task.cancel()
+
+        self._loop.call_soon_threadsafe(cut)
+
+    def swallow(self) -> None:
+        """Answer nothing from now on, as a network does that has lost its way."""
+        self._loop.call_soon_threadsafe(self._open.clear)
+
+    def go_on(self) -> None:
+        """Answer again, also what came in the meantime."""
+        self._loop.call_soon_threadsafe(self._open.set)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._open, self._ended = asyncio.Event(), asyncio.Event()
+        self._open.set()
+        trust = ssl.create_default_context(cafile=str(self._api.certificate))
+        own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        own.load_cert_chain(self._api.certificate, self._api.certificate.with_suffix(".key"))
+        server = web.Server(self._handle, access_log=None)
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=trust),
+            timeout=aiohttp.ClientTimeout(total=None),
+            auto_decompress=False,
+        ) as self._session:
+            runner = web.ServerRunner(server, shutdown_timeout=0)
+            await runner.setup()
+            site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=own)
+            await site.start()
+            self.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
+            self._is_up.set()
+            await self._ended.wait()
+            for task in self._busy:
+                task.cancel()
+            await runner.cleanup()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        task = asyncio.current_task()
+        assert task is not None, "a handler runs in a task"
+        self._busy.add(task)
+        try:
+            return await self._answer(request, task)
+        finally:
+            self._busy.discard(task)
+
+    async def _answer(
+        self, request: web.BaseRequest, task: asyncio.Task[Any]
+    ) -> web.StreamResponse:
+        await self._open.wait()
+        if (refusal := self.refuse(request)) is not None:
+            self.refused.append((request.method, request.path))
+            return refusal
+        if not is_watch(request):
+            return await self._pass(request)
+        self.watches += 1
+        self._watching.add(task)
+        try:
+            return await self._pass(request)
+        finally:
+            self._watching.discard(task)
+
+    async def _pass(self, request: web.BaseRequest) -> web.StreamResponse:
+        headers = {key: value for key, value in request.headers.items() if key.lower() not in OWN}
+        url = self._api.url + request.path_qs
+        body = await request.read() or None
+        try:
+            async with self._session.request(
+                request.method, url, headers=headers, data=body
+            ) as answer:
+                sent = {k: value for k, value in answer.headers.items() if k.lower() not in OWN}
+                response = web.StreamResponse(status=answer.status, headers=sent)
+                await response.prepare(request)
+                async for chunk in answer.content.iter_any():
+                    await response.write(chunk)
+                return response
+        except aiohttp.ClientError:
+            # As if there were nothing in between: no answer at all.
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=502)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._is_up.wait(10)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join(10)
+
+
+def is_watch(request: web.BaseRequest) -> bool:
+    """Say whether a request is a watch of JobGroups."""
+    return "watch" in request.query and request.path.endswith("/jobgroups")

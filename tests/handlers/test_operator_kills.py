@@ -1,0 +1,202 @@
+"""kill -9 of the operator at each of its write points, then a new one: the same end as without.
+
+A failpoint is where a write would be next. What a twin of the order, run by the new operator alone,
+looks like in the end is what the order must look like, too.
+"""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from testbed.resources import manifest
+from testbed.sagas import RESIDUE
+from testbed.stages import LOSE, PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
+from testbed.stock import StockClient
+from testbed.waiting import wait_for
+
+# What the operator keeps for itself as long as there is a Redis.
+KEPT = re.compile(r"_jobgroups:saga:epoch|_jobgroups:changed:[^:]+")
+
+
+def start_doomed(stage: Stage, failpoint: str) -> None:
+    stage.operator("doomed", FAILPOINT=failpoint)
+
+
+def dies(stage: Stage) -> None:
+    """Wait until the operator has reached its failpoint, and start another."""
+    assert stage.replicas[0].server.wait() == -9
+    stage.free_lease()
+    stage.operator("heir")
+
+
+def plain(stage: Stage, name: str) -> Any:
+    """Return a status without times, and with one id for all groups."""
+    found = stage.resources.get(name)
+    text = json.dumps(found["status"]).replace(found["metadata"]["uid"], "UID")
+    text = re.sub(r'"\d{4}-\d\d-\d\dT[^"]*Z"', '"TIME"', text)
+    return json.loads(text)
+
+
+def news(stage: Stage, name: str) -> Any:
+    return stage.resources.events(name)
+
+
+def groups(stage: Stage) -> set[str]:
+    """Return the ids of all groups in Redis."""
+    with Redis.from_url(stage.redis.url, decode_responses=True) as redis:
+        return {key.rpartition(":")[2] for key in redis.scan_iter(f"{PREFIX}:*:groups:*[^s]")} - {
+            "jobs"
+        }
+
+
+def residue(stage: Stage) -> list[str]:
+    """Return the keys that should have gone with their groups."""
+    with Redis.from_url(stage.redis.url, decode_responses=True) as redis:
+        keys = [key.removeprefix(f"{PREFIX}:") for key in redis.scan_iter(f"{PREFIX}:*")]
+    return [key for key in keys if not RESIDUE.fullmatch(key) and not KEPT.fullmatch(key)]
+
+
+def uid(stage: Stage, name: str) -> str:
+    return str(stage.resources.get(name)["metadata"]["uid"])
+
+
+@pytest.mark.parametrize("failpoint", ["claim", "create", "status:1", "status:2"])
+async def test_a_group_that_succeeds(stage: Stage, failpoint: str) -> None:
+    start_doomed(stage, failpoint)
+    worker = await stage.worker()
+    # The second status is only written if the first one was not the last one already.
+    jobs = (PAY, WAIT) if failpoint == "status:2" else (PAY, SHIP)
+    stage.resources.apply(manifest("order", *jobs, undos=UNDOS))
+    if failpoint == "status:2":
+        stage.resources.reaches("order", state="ACTIVE")
+        await worker.release("wait")
+    dies(stage)
+    stage.resources.reaches("order", state="COMPLETED")
+    stage.resources.apply(manifest("twin", *jobs, undos=UNDOS))
+    stage.resources.reaches("twin", state="COMPLETED")
+    assert plain(stage, "order") == plain(stage, "twin")
+    assert groups(stage) == {uid(stage, "order"), uid(stage, "twin")}
+    assert await stage.runs(worker, name="pay") == 2
+    assert await stage.runs(worker, name="refund") == 0
+
+
+@pytest.mark.parametrize("failpoint", ["create", "event:1", "event:2", "event:3", "status:2"])
+async def test_a_group_that_fails_and_is_undone(stage: Stage, failpoint: str) -> None:
+    start_doomed(stage, failpoint)
+    stage.resources.apply(manifest("order", PAY, LOSE, undos=UNDOS))
+    if failpoint != "create":
+        stage.resources.reaches("order", state="ACTIVE")
+    worker = await stage.worker()
+    dies(stage)
+    stage.resources.reaches("order", state="FAILED")
+    stage.resources.apply(manifest("twin", PAY, LOSE, undos=UNDOS))
+    stage.resources.reaches("twin", state="FAILED")
+    assert await undone_once(stage, worker, "order")
+    assert plain(stage, "order") == plain(stage, "twin")
+    assert news(stage, "order") == news(stage, "twin")
+    assert groups(stage) == {uid(stage, "order"), uid(stage, "twin")}
+
+
+async def undone_once(stage: Stage, worker: StockClient, name: str) -> bool:
+    return await stage.runs(worker, id=f"{uid(stage, name)}-0-undo") == 1
+
+
+@pytest.mark.parametrize("failpoint", ["cancel", "event:1", "status:2"])
+async def test_a_group_that_is_cancelled(stage: Stage, failpoint: str) -> None:
+    start_doomed(stage, failpoint)
+    worker = await stage.worker()
+    await cancelled(stage, worker, "order")
+    dies(stage)
+    await ends_cancelled(stage, worker, "order")
+    await worker.kill()  # what was released once never waits again
+    worker = await stage.worker()
+    await cancelled(stage, worker, "twin")
+    await ends_cancelled(stage, worker, "twin")
+    assert plain(stage, "order") == plain(stage, "twin")
+    assert news(stage, "order") == news(stage, "twin")
+
+
+@pytest.mark.parametrize("failpoint", ["expire", "event:1"])
+async def test_a_group_whose_deadline_passes(stage: Stage, failpoint: str) -> None:
+    start_doomed(stage, failpoint)
+    worker = await stage.worker()
+    await paid(stage, worker, "order")
+    stage.resources.patch("order", activeDeadlineSeconds=1)
+    dies(stage)
+    stage.resources.reaches("order", state="COMPENSATING", undone="1/1")
+    await worker.release("wait")
+    status = stage.resources.reaches("order", state="FAILED")
+    assert await undone_once(stage, worker, "order")
+    assert status["compensation"] == {"total": 1, "completed": 1, "failed": 0}
+    reasons = [reason for _, reason, _ in news(stage, "order")]
+    assert sorted(reasons) == ["Compensated", "Compensating", "DeadlineExceeded"]
+
+
+@pytest.mark.parametrize("failpoint", ["cancel", "remove", "release"])
+async def test_a_group_that_is_deleted_while_it_runs(stage: Stage, failpoint: str) -> None:
+    start_doomed(stage, failpoint)
+    worker = await stage.worker()
+    await paid(stage, worker, "order")
+    undo = f"{uid(stage, 'order')}-0-undo"
+    stage.resources.delete("order")
+    if failpoint != "cancel":
+        await worker.heard("completed", id=undo)
+        await worker.release("wait")
+    dies(stage)
+    await worker.heard("completed", id=undo)
+    await worker.release("wait")
+    stage.resources.goes("order")
+    assert await stage.runs(worker, id=undo) == 1
+    wait_for(lambda: residue(stage) == [])
+
+
+@pytest.mark.parametrize("failpoint", ["disown", "release"])
+async def test_a_group_that_is_orphaned_while_it_runs(stage: Stage, failpoint: str) -> None:
+    start_doomed(stage, failpoint)
+    worker = await stage.worker()
+    await paid(stage, worker, "order", deletionPolicy="Orphan")
+    group = uid(stage, "order")
+    stage.resources.delete("order")
+    dies(stage)
+    stage.resources.goes("order")
+    assert groups(stage) == {group}
+    await worker.release("wait")
+    await worker.heard("completed", name="wait")
+    with Redis.from_url(stage.redis.url, decode_responses=True) as redis:
+        wait_for(lambda: redis.hget(f"{PREFIX}:payments:groups:{group}", "state") == "COMPLETED")
+    assert await stage.runs(worker, name="refund") == 0
+
+
+@pytest.mark.parametrize("failpoint", ["delete", "remove", "release"])
+async def test_a_group_whose_time_is_up_after_its_end(stage: Stage, failpoint: str) -> None:
+    start_doomed(stage, failpoint)
+    worker = await stage.worker()
+    stage.resources.apply(manifest("order", PAY, SHIP, ttlSecondsAfterFinished=0))
+    dies(stage)
+    stage.resources.goes("order")
+    assert await stage.runs(worker, name="pay") == 1
+    wait_for(lambda: residue(stage) == [])
+
+
+async def paid(stage: Stage, worker: StockClient, name: str, **spec: Any) -> None:
+    """Run an order up to where it is paid, and waits for the other job."""
+    stage.resources.apply(manifest(name, PAY, WAIT, undos=UNDOS, **spec))
+    stage.resources.reaches(name, state="ACTIVE")
+    await worker.heard("completed", id=f"{uid(stage, name)}-0")
+    await worker.heard("started", id=f"{uid(stage, name)}-1")
+
+
+async def cancelled(stage: Stage, worker: StockClient, name: str) -> None:
+    await paid(stage, worker, name)
+    stage.resources.patch(name, cancel=True)
+
+
+async def ends_cancelled(stage: Stage, worker: StockClient, name: str) -> None:
+    """Let the job go on that was active when its group was cancelled, and see the end."""
+    await worker.heard("completed", id=f"{uid(stage, name)}-0-undo")
+    await worker.release("wait")
+    stage.resources.reaches(name, state="FAILED")
+    assert await undone_once(stage, worker, name)

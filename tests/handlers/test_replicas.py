@@ -1,0 +1,144 @@
+"""Several replicas: one works, the others wait, and whoever lost the lease changes nothing.
+
+The lease counts how often it changed hands: once when it ran out and another took it, twice when it
+was given back first. So no clock is needed to tell a takeover from a handover.
+"""
+
+import signal
+from datetime import datetime, timedelta
+from typing import Any
+
+from testbed.operators import OperatorProcess
+from testbed.proxy import Proxy
+from testbed.resources import manifest
+from testbed.stages import PAY, SHIP, UNDOS, WAIT, Stage
+from testbed.waiting import wait_for
+
+
+def leads(stage: Stage, replica: OperatorProcess) -> dict[str, Any]:
+    """Wait until a replica holds the lease, and return what the lease says."""
+    wait_for(lambda: "this replica leads" in replica.log)
+    spec = stage.lease_spec()
+    assert spec["holderIdentity"].endswith(f"_{replica.server.pid}")
+    return spec
+
+
+def two(stage: Stage) -> tuple[OperatorProcess, OperatorProcess]:
+    """Start two replicas, of which the first leads."""
+    first = stage.operator("first")
+    leads(stage, first)
+    second = stage.operator("second")
+    wait_for(lambda: "this replica waits" in second.log)
+    return first, second
+
+
+def time_of(spec: dict[str, Any], field: str) -> datetime:
+    return datetime.fromisoformat(spec[field])
+
+
+def ran_out_before(earlier: dict[str, Any], later: dict[str, Any]) -> bool:
+    """Say whether a lease was taken only after its holder had let it run out."""
+    end = time_of(earlier, "renewTime") + timedelta(seconds=earlier["leaseDurationSeconds"])
+    return later["leaseTransitions"] == 1 and time_of(later, "acquireTime") >= end
+
+
+async def test_one_leads_and_the_other_waits_in_good_health(stage: Stage) -> None:
+    first, second = two(stage)
+    assert f"first_{first.server.pid} leads; this replica waits" in second.log
+    for replica in (first, second):
+        assert replica.probe("/livez") == (200, "ok\n")
+        wait_for(lambda: replica.probe("/readyz") == (200, "ok\n"))  # noqa: B023 (called at once)
+    await stage.worker()
+    stage.resources.apply(manifest("order", PAY, SHIP))
+    stage.resources.reaches("order", state="COMPLETED")
+    assert "this replica leads" not in second.log
+
+
+async def test_one_that_waits_is_stopped(stage: Stage) -> None:
+    first, second = two(stage)
+    second.server.signal(signal.SIGTERM)
+    assert second.server.wait() == 0
+    assert stage.lease_spec()["holderIdentity"] == f"first_{first.server.pid}"
+    assert first.probe("/livez") == (200, "ok\n")
+
+
+async def test_a_clean_stop_gives_the_lease_back(stage: Stage) -> None:
+    operator = stage.operator()
+    leads(stage, operator)
+    operator.server.signal(signal.SIGTERM)
+    assert operator.server.wait() == 0
+    assert stage.lease_spec()["holderIdentity"] == ""
+
+
+async def test_a_clean_stop_while_redis_is_down(stage: Stage) -> None:
+    operator = stage.operator()
+    leads(stage, operator)
+    stage.redis.kill()
+    wait_for(lambda: operator.probe("/readyz")[0] == 503)
+    operator.server.signal(signal.SIGTERM)
+    assert operator.server.wait() == 0
+    assert stage.lease_spec()["holderIdentity"] == ""
+
+
+async def test_a_clean_stop_hands_over(stage: Stage) -> None:
+    worker = await stage.worker()
+    first, second = two(stage)
+    stage.resources.apply(manifest("order", PAY, WAIT))
+    stage.resources.reaches("order", state="ACTIVE")
+    first.server.signal(signal.SIGTERM)
+    assert first.server.wait() == 0
+    assert leads(stage, second)["leaseTransitions"] == 2
+    await worker.release("wait")
+    stage.resources.reaches("order", state="COMPLETED")
+
+
+async def test_a_leader_that_is_killed_is_replaced(stage: Stage) -> None:
+    worker = await stage.worker()
+    first, second = two(stage)
+    stage.resources.apply(manifest("order", PAY, WAIT))
+    stage.resources.reaches("order", state="ACTIVE")
+    first.server.kill()
+    before = stage.lease_spec()
+    await worker.release("wait")
+    assert ran_out_before(before, leads(stage, second))
+    stage.resources.reaches("order", state="COMPLETED")
+
+
+async def test_a_leader_stopped_past_its_lease_changes_nothing_when_it_goes_on(
+    stage: Stage,
+) -> None:
+    worker = await stage.worker()
+    first, second = two(stage)
+    stage.resources.apply(manifest("order", PAY, WAIT, undos=UNDOS))
+    stage.resources.reaches("order", state="ACTIVE", progress="1/2")
+    first.server.signal(signal.SIGSTOP)
+    before = stage.lease_spec()
+    # The first one finds this in its socket when it goes on.
+    stage.resources.patch("order", cancel=True)
+    assert ran_out_before(before, leads(stage, second))
+    stage.resources.reaches("order", state="COMPENSATING", undone="1/1")
+    await worker.release("wait")
+    stage.resources.reaches("order", state="FAILED")
+    ended = stage.resources.get("order")
+
+    first.server.signal(signal.SIGCONT)
+    assert first.server.wait() == 1
+    assert "in time" in first.log or "took the lease" in first.log
+    assert stage.resources.get("order") == ended
+    assert await stage.runs(worker, name="refund") == 1
+    assert stage.lease_spec()["holderIdentity"].startswith("second_")
+    assert second.probe("/livez") == (200, "ok\n")
+
+
+async def test_a_leader_that_hears_nothing_from_the_api_server_gives_up(stage: Stage) -> None:
+    with Proxy(stage.api) as proxy:
+        kubeconfig = stage.api.kubeconfig("by-proxy", proxy.url)
+        first = stage.operator("first", kubeconfig)
+        leads(stage, first)
+        second = stage.operator("second")
+        wait_for(lambda: "this replica waits" in second.log)
+        before = stage.lease_spec()
+        proxy.swallow()
+        assert first.server.wait() == 1
+        assert "the lease could not be renewed in time" in first.log
+        assert ran_out_before(before, leads(stage, second))
