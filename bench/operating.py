@@ -178,7 +178,7 @@ class Run:
 async def through(field: Field, count: int, script: Path, name: str) -> Run:
     """Send groups through an operator in one burst, then some one by one."""
     with operator_running(
-        field.folder, field.api.operator, field.redis.url, "bull", name, script=script
+        field.folder, field.api.operator, field.redis.url, "bull", name, script
     ) as process:
         await ready(field, process)
         names = [f"{name}-{n}" for n in range(count)]

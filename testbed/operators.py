@@ -50,6 +50,7 @@ def start_operator(
     prefix: str,
     name: str = "operator",
     script: Path = MAIN,
+    /,
     **env: str,
 ) -> OperatorProcess:
     """Start a replica and wait until its probes answer; whether it leads is another matter."""
@@ -90,6 +91,7 @@ def operator_running(
     prefix: str,
     name: str = "operator",
     script: Path = MAIN,
+    /,
     **env: str,
 ) -> Iterator[OperatorProcess]:
     """Run a replica for as long as the block."""
