@@ -3,13 +3,10 @@
 shared      an API server, a Redis and an operator, for the whole session
 resources   JobGroups in a namespace of this test's own, seen to by the shared operator
 worker      starts stock clients on the shared Redis
-<<<<<<< HEAD
 island_api  an API server with controllers that the shared operator does not look at
 island      a Redis, operators and workers of this test's own, on that server
-=======
 quiet_api   an API server that the shared operator does not look at
 stage       operators, a Redis and workers for a test that breaks them
->>>>>>> faults
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
