@@ -14,7 +14,7 @@ from handlers.workqueue import WorkQueue
 from jobgroup.decisions import Resource, look_again_at
 from jobgroup.news import News, event_of, news_of, news_of_trouble
 from jobgroup.snapshot import ENDED, GroupState
-from jobgroup.status import Trouble, derive_status
+from jobgroup.status import Trouble, derive_status, skipped
 from jobgroup.store import Store, now_ms
 
 # Counts are written at most this often, and less often the larger an object is: each write stores
@@ -73,7 +73,18 @@ class Reporter:
             self.come_back(ref, body, group)
             if self._is_too_soon(ref, body):
                 return
-        names = _names(ref, body)
+        if group and (passed := skipped(stands.get("state") or "", group)):
+            body = await self._update(ref, body, passed, None, "")
+        body = await self._update(ref, body, group, trouble, state)
+        self.come_back(ref, body, group)
+        if _stands(ref, body).get("state") in ENDED:
+            self.forget(ref.uid)
+
+    async def _update(
+        self, ref: Ref, body: Body, group: GroupState | None, trouble: Trouble | None, state: str
+    ) -> Body:
+        """Write the status and post the news, if there is any."""
+        stands, names = _stands(ref, body), _names(ref, body)
         status = derive_status(
             body["metadata"]["generation"],
             {**stands, "state": state} if state else stands,
@@ -83,17 +94,15 @@ class Reporter:
             names,
             trouble,
         )
-        if status != stands:
-            news = news_of(stands, group, names) if group else []
-            if trouble and trouble.stalled and not _says(stands, trouble):
-                news.append(news_of_trouble(trouble))
-            # Before the status, which would keep them from being posted after a crash.
-            await self._post(ref, body, news)
-            failpoint("status")
-            body = await self.write(ref.uid, self._cluster.patch_status(body, status))
-        self.come_back(ref, body, group)
-        if status["state"] in ENDED:
-            self.forget(ref.uid)
+        if status == stands:
+            return body
+        news = news_of(stands, group, names) if group else []
+        if trouble and trouble.stalled and not _says(stands, trouble):
+            news.append(news_of_trouble(trouble))
+        # Before the status, which would keep them from being posted after a crash.
+        await self._post(ref, body, news)
+        failpoint("status")
+        return await self.write(ref.uid, self._cluster.patch_status(body, status))
 
     async def tell_of_end(self, ref: Ref, body: Body, group: GroupState) -> None:
         """Post what an object that goes will not tell any more: above all, undos that failed."""

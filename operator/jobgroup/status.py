@@ -6,7 +6,7 @@ allowed to read what its jobs are about.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jobgroup.progress import printable, time_of
@@ -60,6 +60,17 @@ def derive_status(
         _dated(condition, previous.get("conditions") or (), generation, now) for condition in wanted
     ]
     return status
+
+
+def skipped(before: str, group: GroupState) -> GroupState | None:
+    """Return a group as it was in a state that its status never told of, if there was one.
+
+    Whoever waits for COMPENSATING is to see it, however quickly all was undone.
+    """
+    if not group.ended or not group.undo_count or before in ("COMPENSATING", *ENDED):
+        return None
+    nothing = {"finished_at": None, "undone_count": 0, "undo_failed_count": 0}
+    return replace(group, state="COMPENSATING", **nothing)
 
 
 def _seen_again(generation: int, previous: Mapping[str, Any]) -> dict[str, Any]:

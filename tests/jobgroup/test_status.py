@@ -9,7 +9,16 @@ import pytest
 
 from jobgroup.decisions import TROUBLES, Step
 from jobgroup.snapshot import GroupJob, GroupState, JobStatus, UndoStatus
-from jobgroup.status import MAX_REASON, Trouble, clean, derive_status, ending, seconds, why
+from jobgroup.status import (
+    MAX_REASON,
+    Trouble,
+    clean,
+    derive_status,
+    ending,
+    seconds,
+    skipped,
+    why,
+)
 from tests.builders import group
 
 NOW = 1_700_000_000_000
@@ -463,3 +472,25 @@ def test_what_a_worker_wrote_is_one_line_of_whole_characters(text: str, cleaned:
 
 def test_times_are_spelt_as_the_api_server_does() -> None:
     assert seconds(1_700_000_000_999) == "2023-11-14T22:13:20Z"
+
+
+@pytest.mark.parametrize("before", ["", "PENDING", "ACTIVE"])
+def test_a_group_that_was_undone_before_anybody_looked_was_compensating(before: str) -> None:
+    ended = group("FAILED", failed_at=3_000, finished_at=9_000, undo_count=2, undone_count=2)
+    passed = skipped(before, ended)
+    assert passed is not None
+    assert (passed.state, passed.finished_at, passed.undone_count) == ("COMPENSATING", None, 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "state"),
+    [
+        ("COMPENSATING", group("FAILED", undo_count=1, undone_count=1, finished_at=9_000)),
+        ("FAILED", group("FAILED", undo_count=1, undone_count=1, finished_at=9_000)),
+        ("ACTIVE", group("FAILED", finished_at=9_000)),
+        ("ACTIVE", group("COMPLETED", finished_at=9_000)),
+        ("ACTIVE", group("COMPENSATING", undo_count=1)),
+    ],
+)
+def test_no_other_state_is_skipped(before: str, state: GroupState) -> None:
+    assert skipped(before, state) is None
