@@ -69,8 +69,9 @@ def skipped(before: str, group: GroupState) -> GroupState | None:
     """
     if not group.ended or not group.undo_count or before in ("COMPENSATING", *ENDED):
         return None
-    nothing = {"finished_at": None, "undone_count": 0, "undo_failed_count": 0}
-    return replace(group, state="COMPENSATING", **nothing)
+    return replace(
+        group, state="COMPENSATING", finished_at=None, undone_count=0, undo_failed_count=0
+    )
 
 
 def _seen_again(generation: int, previous: Mapping[str, Any]) -> dict[str, Any]:
