@@ -6,6 +6,7 @@ what it said can be told from what the others said.
 
 import json
 import secrets
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -28,12 +29,19 @@ BEHAVIOUR: dict[str, Behaviour] = {
     "wait": hangs(),
     "refund": returns(None),
 }
+QUEUES = (
+    "payments",
+    "shipping",
+    "waiting",
+    "payments:compensation",
+    "shipping:compensation",
+)
 UNDOS = {"pay": undo("refund")}
 PAY = job("pay")
 SHIP = job("ship", "shipping")
 # In the same queue: it is run after the other, so that there is something to undo.
 LOSE = job("lose")
-WAIT = job("wait", "shipping")
+WAIT = job("wait", "waiting")
 
 
 class Stage:
@@ -60,13 +68,16 @@ class Stage:
         self.replicas.append(replica)
         return replica
 
-    async def worker(self, flavour: str = "bullmq6", **settings: Any) -> StockClient:
+    async def worker(
+        self, more: Mapping[str, Behaviour] | None = None, **settings: Any
+    ) -> StockClient:
         """Start a client that works on the order's queues and on the undos."""
         client = await self._stack.enter_async_context(
-            await StockClient.start(flavour, self.redis.url, PREFIX)
+            await StockClient.start("bullmq6", self.redis.url, PREFIX)
         )
-        for queue in ("payments", "shipping", "payments:compensation"):
-            await client.work(queue, BEHAVIOUR, **settings)
+        for queue in QUEUES:
+            many = {"concurrency": 100} if queue == "waiting" else {}
+            await client.work(queue, {**BEHAVIOUR, **(more or {})}, **{**many, **settings})
         return client
 
     async def runs(self, worker: StockClient, **fields: str) -> int:
