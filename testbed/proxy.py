@@ -86,6 +86,8 @@ class Proxy:
             for task in self._busy:
                 task.cancel()
             await runner.cleanup()
+        # TLS is taken leave of in the background; aiohttp offers nothing to wait for.
+        await asyncio.sleep(0.3)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         task = asyncio.current_task()

@@ -4,12 +4,17 @@ The API server must be one that no other operator looks at. Each replica has a l
 what it said can be told from what the others said.
 """
 
+import asyncio
 import json
 import secrets
+import ssl
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+import aiohttp
 
 from testbed.apiserver import OPERATOR_NAMESPACE, ApiServer
 from testbed.operators import OperatorProcess, start_operator
@@ -19,6 +24,7 @@ from testbed.sagas import job, undo
 from testbed.stock import Behaviour, StockClient, fails_for_good, hangs, returns
 
 PREFIX = "bull"
+NO_FINALIZERS = {"metadata": {"finalizers": None}}
 
 # An order of two jobs, of which the first can be undone. Workers do what a job's name says.
 BEHAVIOUR: dict[str, Behaviour] = {
@@ -28,12 +34,19 @@ BEHAVIOUR: dict[str, Behaviour] = {
     "wait": hangs(),
     "refund": returns(None),
 }
+QUEUES = (
+    "payments",
+    "shipping",
+    "waiting",
+    "payments:compensation",
+    "shipping:compensation",
+)
 UNDOS = {"pay": undo("refund")}
 PAY = job("pay")
 SHIP = job("ship", "shipping")
 # In the same queue: it is run after the other, so that there is something to undo.
 LOSE = job("lose")
-WAIT = job("wait", "shipping")
+WAIT = job("wait", "waiting")
 
 
 class Stage:
@@ -60,19 +73,45 @@ class Stage:
         self.replicas.append(replica)
         return replica
 
-    async def worker(self, flavour: str = "bullmq6", **settings: Any) -> StockClient:
+    async def worker(
+        self, more: Mapping[str, Behaviour] | None = None, **settings: Any
+    ) -> StockClient:
         """Start a client that works on the order's queues and on the undos."""
         client = await self._stack.enter_async_context(
-            await StockClient.start(flavour, self.redis.url, PREFIX)
+            await StockClient.start("bullmq6", self.redis.url, PREFIX)
         )
-        for queue in ("payments", "shipping", "payments:compensation"):
-            await client.work(queue, BEHAVIOUR, **settings)
+        for queue in QUEUES:
+            many = {"concurrency": 100} if queue == "waiting" else {}
+            await client.work(queue, {**BEHAVIOUR, **(more or {})}, **{**many, **settings})
         return client
 
     async def runs(self, worker: StockClient, **fields: str) -> int:
         """Count how often a worker began such a job; waits until it has told all it did so far."""
         await worker.manage("payments", "count")
         return worker.count("started", **fields)
+
+    async def send(self, method: str, what: list[tuple[str, Mapping[str, Any]]]) -> None:
+        """Send many requests about JobGroups at once; kubectl takes its time between them."""
+        config = json.loads(self.api.admin.read_text())
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {
+            "Authorization": f"Bearer {config['users'][0]['user']['token']}",
+            "Content-Type": kind,
+        }
+        base = f"/apis/jobgroups.dev/v1alpha1/namespaces/{self.namespace}/jobgroups"
+        trust = ssl.create_default_context(cafile=str(self.api.certificate))
+        connector = aiohttp.TCPConnector(limit=20, ssl=trust)
+        async with aiohttp.ClientSession(
+            self.api.url, connector=connector, headers=headers
+        ) as session:
+
+            async def one(path: str, body: Mapping[str, Any]) -> None:
+                async with session.request(method, base + path, json=body) as answer:
+                    assert answer.status < 300 or answer.status == 404, await answer.text()
+
+            await asyncio.gather(*(one(path, body) for path, body in what))
+            # TLS is taken leave of in the background.
+            await connector.close(abort_ssl=True)
 
     def lease_spec(self) -> dict[str, Any]:
         """Return what the lease says."""
@@ -97,10 +136,8 @@ class Stage:
             replica.server.kill()
         await self._stack.aclose()
         self.redis.stop()
-        if left := self.resources.kubectl("get", "jobgroups", "-o", "name").split():
-            self.resources.kubectl("patch", *left, "--type=merge", "-p", NO_FINALIZERS)
-        self.resources.kubectl("delete", "jobgroups", "--all", "--wait=false")
+        left = self.resources.kubectl("get", "jobgroups", "-o", "name").split()
+        paths = [each.replace("jobgroup.jobgroups.dev", "") for each in left]
+        await self.send("PATCH", [(path, NO_FINALIZERS) for path in paths])
+        await self.send("DELETE", [("", {})])
         self.api.kubectl("delete", "namespace", self.namespace, "--wait=false")
-
-
-NO_FINALIZERS = '{"metadata": {"finalizers": null}}'

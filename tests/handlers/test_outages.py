@@ -1,0 +1,274 @@
+"""What the operator stands on goes away and comes back: the API server, the way to it, Redis.
+
+The operator stays up where waiting helps, says what is wrong on the objects and at /readyz, and
+goes on by itself. Where it ends, as when the lease could not be renewed, it is started anew, as
+kubelet does.
+"""
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from redis import Redis
+
+from handlers import startup
+from testbed.apiserver import ApiServer
+from testbed.fixtures import install_crds
+from testbed.operators import OperatorProcess
+from testbed.proxy import WRITES, Proxy, is_watch
+from testbed.resources import manifest
+from testbed.stages import PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
+from testbed.waiting import wait_for
+
+LOST = "Redis has lost the group, or this is another Redis; it is not run again"
+
+
+@pytest.fixture
+async def kept(quiet_api: ApiServer, tmp_path: Path) -> AsyncIterator[Stage]:
+    """Set a stage whose Redis keeps its data over a crash."""
+    async with Stage(tmp_path, quiet_api, persistent=True) as stage:
+        yield stage
+
+
+@pytest.fixture
+def proxy(quiet_api: ApiServer) -> Iterator[Proxy]:
+    with Proxy(quiet_api) as proxy:
+        yield proxy
+
+
+def by_proxy(stage: Stage, proxy: Proxy) -> OperatorProcess:
+    """Start an operator that reaches the API server through the proxy, and wait for its watch."""
+    operator = stage.operator("operator", stage.api.kubeconfig("by-proxy", proxy.url))
+    wait_for(lambda: proxy.watches > 0)
+    return operator
+
+
+def leads(operator: OperatorProcess) -> None:
+    wait_for(lambda: "this replica leads" in operator.log)
+
+
+def completes(stage: Stage, name: str) -> None:
+    stage.resources.apply(manifest(name, PAY, SHIP))
+    stage.resources.reaches(name, state="COMPLETED")
+
+
+# The way to the API server.
+
+
+async def test_a_watch_that_is_cut_is_taken_up_again(stage: Stage, proxy: Proxy) -> None:
+    operator = by_proxy(stage, proxy)
+    await stage.worker()
+    for number in range(3):
+        watches = proxy.watches
+        proxy.cut_watches()
+        completes(stage, f"order-{number}")
+        wait_for(lambda: proxy.watches > watches)  # noqa: B023 (called at once)
+    assert operator.server.code is None
+    assert operator.probe("/livez") == (200, "ok\n")
+
+
+@pytest.mark.parametrize("way", ["status", "event"])
+async def test_a_watch_that_is_too_old_begins_anew(stage: Stage, proxy: Proxy, way: str) -> None:
+    gone = {"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired", "message": ""}
+    left = 1 if way == "status" else 2
+
+    def expire(request: web.BaseRequest) -> web.Response | None:
+        nonlocal left
+        if not is_watch(request) or not left:
+            return None
+        left -= 1
+        if way == "status":
+            return web.json_response(gone, status=410)
+        return web.json_response({"type": "ERROR", "object": gone})
+
+    operator = by_proxy(stage, proxy)
+    await stage.worker()
+    proxy.refuse = expire
+    proxy.cut_watches()
+    wait_for(lambda: not left)
+    if way == "status":  # at which kopf ends, having given the lease back
+        assert operator.server.wait() == 1
+        assert stage.lease_spec()["holderIdentity"] == ""
+        operator = stage.operator("heir", stage.api.kubeconfig("by-proxy", proxy.url))
+    completes(stage, "order")
+    assert operator.probe("/livez") == (200, "ok\n")
+
+
+async def test_writes_are_refused_with_429(stage: Stage, proxy: Proxy) -> None:
+    def throttle(request: web.BaseRequest) -> web.Response | None:
+        if request.method not in WRITES or "jobgroups" not in request.path:
+            return None
+        busy = {"kind": "Status", "code": 429, "message": "too many requests"}
+        return web.json_response(busy, status=429, headers={"Retry-After": "1"})
+
+    operator = by_proxy(stage, proxy)
+    worker = await stage.worker()
+    proxy.refuse = throttle
+    stage.resources.apply(manifest("order", PAY, SHIP))
+    wait_for(lambda: len(proxy.refused) > 2)
+    proxy.refuse = lambda _: None
+    stage.resources.reaches("order", state="COMPLETED")
+    assert await stage.runs(worker, name="pay") == 1
+    assert "429: too many requests; again in" in operator.log
+    assert "Traceback" not in operator.log
+
+
+async def test_the_way_to_the_api_server_is_lost_for_a_while(stage: Stage, proxy: Proxy) -> None:
+    operator = by_proxy(stage, proxy)
+    worker = await stage.worker()
+    stage.resources.apply(manifest("order", PAY, WAIT, undos=UNDOS))
+    stage.resources.reaches("order", state="ACTIVE")
+    proxy.swallow()
+    assert operator.server.wait() == 1
+    await worker.release("wait")
+    stage.resources.patch("order", cancel=True)
+    proxy.go_on()
+    heir = stage.operator("heir", stage.api.kubeconfig("by-proxy", proxy.url))
+    stage.resources.condition("order", "Finished", "True")
+    assert heir.probe("/livez") == (200, "ok\n")
+
+
+async def test_the_api_server_crashes_and_comes_back(tmp_path: Path) -> None:
+    (tmp_path / "api").mkdir()
+    with ApiServer(tmp_path / "api") as api:
+        install_crds(api)
+        async with Stage(tmp_path, api) as stage:
+            operator = stage.operator()
+            leads(operator)
+            worker = await stage.worker()
+            stage.resources.apply(manifest("order", PAY, WAIT))
+            stage.resources.reaches("order", state="ACTIVE")
+            api.crash()
+            await worker.release("wait")
+            await worker.heard("completed", name="wait")
+            api.start_again()
+            ended_or(operator, lambda: ended(stage, "order"))
+            if operator.server.code is not None:  # it took longer than the lease
+                operator = stage.operator("heir")
+            stage.resources.reaches("order", state="COMPLETED")
+            completes(stage, "another")
+            assert operator.probe("/livez") == (200, "ok\n")
+            assert await stage.runs(worker, name="pay") == 2
+
+
+def ended(stage: Stage, name: str) -> bool:
+    return bool(stage.resources.status(name)["state"] == "COMPLETED")
+
+
+def ended_or(operator: OperatorProcess, holds: Callable[[], bool]) -> None:
+    """Wait until something holds or the operator has ended."""
+    wait_for(lambda: operator.server.code is not None or holds())
+
+
+# Redis.
+
+
+async def test_redis_is_down_at_the_start(stage: Stage) -> None:
+    stage.redis.kill()
+    operator = stage.operator()
+    wait_for(lambda: operator.probe("/readyz")[0] == 503)
+    assert operator.probe("/livez") == (200, "ok\n")
+    place = f"Redis at 127.0.0.1:{stage.redis.port} does not answer"
+    assert place in operator.probe("/readyz")[1]
+    stage.resources.apply(manifest("order", PAY, SHIP))
+    stage.resources.condition("order", "Reconciling", "True", "RedisUnavailable")
+    stage.redis.start_again()
+    await stage.worker()
+    stage.resources.reaches("order", state="COMPLETED")
+    wait_for(lambda: operator.probe("/readyz") == (200, "ok\n"))
+    assert operator.server.code is None
+    assert "Traceback" not in operator.log
+
+
+async def test_redis_is_down_for_a_while(kept: Stage) -> None:
+    operator = kept.operator()
+    worker = await kept.worker()
+    kept.resources.apply(manifest("order", PAY, WAIT, undos=UNDOS))
+    kept.resources.reaches("order", progress="1/2")
+    kept.redis.kill()
+    said = kept.resources.condition("order", "Reconciling", "True", "RedisUnavailable")
+    assert str(kept.redis.port) in said["message"] or "onnection" in said["message"]
+    assert kept.resources.status("order")["state"] == "ACTIVE"
+    wait_for(lambda: operator.probe("/readyz")[0] == 503)
+    assert operator.probe("/livez") == (200, "ok\n")
+    kept.redis.start_again()
+    kept.resources.condition("order", "Reconciling", "True", "Running")
+    wait_for(lambda: operator.probe("/readyz") == (200, "ok\n"))
+    kept.resources.patch("order", cancel=True)
+    kept.resources.reaches("order", state="COMPENSATING", undone="1/1")
+    await worker.release("wait")
+    kept.resources.reaches("order", state="FAILED")
+    assert await kept.runs(worker, name="refund") == 1
+    assert operator.server.code is None
+
+
+async def test_redis_restarts_and_remembers(kept: Stage) -> None:
+    operator = kept.operator()
+    worker = await kept.worker()
+    kept.resources.apply(manifest("order", PAY, WAIT))
+    kept.resources.reaches("order", progress="1/2")
+    kept.redis.stop()
+    kept.redis.start_again()
+    await worker.release("wait")
+    kept.resources.reaches("order", state="COMPLETED")
+    assert operator.server.code is None
+
+
+async def test_redis_restarts_and_has_forgotten(stage: Stage) -> None:
+    operator = stage.operator()
+    await stage.worker()
+    completes(stage, "ended")
+    finished = stage.resources.get("ended")
+    stage.resources.apply(manifest("order", PAY, WAIT, undos=UNDOS))
+    stage.resources.reaches("order", progress="1/2")
+    stage.redis.kill()
+    stage.redis.start_again()
+    assert stage.resources.stalls("order", "RedisStateLost") == LOST
+    assert keys_of(stage, "order") == []
+    assert stage.resources.get("ended") == finished
+    completes(stage, "another")
+    assert operator.server.code is None
+
+
+async def test_everything_in_redis_is_flushed(stage: Stage) -> None:
+    operator = stage.operator()
+    worker = await stage.worker()
+    for name in ("first", "second"):
+        stage.resources.apply(manifest(name, PAY, WAIT, undos=UNDOS))
+        stage.resources.reaches(name, state="ACTIVE")
+    stage.resources.reaches("first", progress="1/2")
+    with Redis.from_url(stage.redis.url) as redis:
+        redis.flushall()
+    for name in ("first", "second"):
+        assert stage.resources.stalls(name, "RedisStateLost") == LOST
+        assert stage.resources.status(name)["state"] == "ACTIVE"
+        assert keys_of(stage, name) == []
+    stage.resources.delete("first")
+    stage.resources.goes("first")
+    completes(stage, "another")
+    assert await stage.runs(worker, name="pay") == 3
+    assert operator.server.code is None
+
+
+def keys_of(stage: Stage, name: str) -> list[str]:
+    """Return the keys of a group."""
+    uid = stage.resources.get(name)["metadata"]["uid"]
+    with Redis.from_url(stage.redis.url, decode_responses=True) as redis:
+        return sorted(redis.scan_iter(f"{PREFIX}:*{uid}*"))
+
+
+# Being alive.
+
+
+async def test_it_is_not_alive_when_nobody_has_watched_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    assert startup.watch_is_dead() == ""
+    now += startup.DEAD_SECONDS
+    assert startup.watch_is_dead() == ""
+    now += 1
+    assert startup.watch_is_dead() == "nobody watches"
