@@ -59,6 +59,10 @@ def test_everything_has_a_default_and_empty_means_default(env: dict[str, str]) -
     assert found.redis_place == "127.0.0.1:6379"
 
 
+def test_a_replica_is_called_after_its_pod_and_its_process() -> None:
+    assert read_settings({"POD_NAME": "jobgroups-0"}).identity == f"jobgroups-0_{os.getpid()}"
+
+
 def test_a_pod_knows_its_namespace(tmp_path: Path) -> None:
     (tmp_path / "namespace").write_text("sagas\n")
     assert read_settings({}).namespace == "sagas"
@@ -70,7 +74,6 @@ def test_a_pod_knows_its_namespace(tmp_path: Path) -> None:
     [
         ("BULLMQ_PREFIX", "{bull}", "prefix", "{bull}"),
         ("BULLMQ_PREFIX", "shop:queues", "prefix", "shop:queues"),
-        ("POD_NAME", "jobgroups-0", "identity", f"jobgroups-0_{os.getpid()}"),
         ("POD_NAMESPACE", "kube-system", "namespace", "kube-system"),
         ("LEASE_NAME", "sagas.leader", "lease_name", "sagas.leader"),
         ("PORT", "0", "port", 0),
