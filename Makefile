@@ -43,7 +43,7 @@ lint: install ## Check style, types, the import contracts and the Lua scripts
 
 .PHONY: generate
 generate: install ## Write deploy/crds/ anew from the models
-	@$(BIN)/python -m jobgroup.crd deploy/crds
+	@$(BIN)/python -m jobgroup.generate deploy/crds
 
 .PHONY: format
 format: install ## Rewrite the Python code in the house style

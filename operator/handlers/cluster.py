@@ -20,6 +20,7 @@ import kopf
 GROUP_VERSION = "jobgroups.dev/v1alpha1"
 PLURAL = "jobgroups"
 TIMEOUT_SECONDS = 30
+MANAGER = "jobgroup-operator"
 MERGE = "application/merge-patch+json"
 
 
@@ -40,9 +41,11 @@ class Ref:
     name: str
     uid: str
 
+    plural: str = PLURAL
+
     @property
     def path(self) -> str:
-        return f"/apis/{GROUP_VERSION}/namespaces/{self.namespace}/{PLURAL}/{self.name}"
+        return f"/apis/{GROUP_VERSION}/namespaces/{self.namespace}/{self.plural}/{self.name}"
 
 
 def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
@@ -73,7 +76,7 @@ class Cluster:
         self, body: Mapping[str, Any], metadata: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Change an object's metadata, if it is still as it was read; return it."""
-        return await self._patch("metadata", _ref(body).path, body, {"metadata": metadata})
+        return await self._patch("metadata", ref_of(body).path, body, {"metadata": metadata})
 
     async def patch_status(
         self, body: Mapping[str, Any], status: Mapping[str, Any]
@@ -81,7 +84,7 @@ class Cluster:
         """Replace an object's status, if the object is still as it was read; return it."""
         gone = dict.fromkeys((body.get("status") or {}).keys() - status.keys())
         changes = {"status": {**gone, **status}}
-        return await self._patch("status", f"{_ref(body).path}/status", body, changes)
+        return await self._patch("status", f"{ref_of(body).path}/status", body, changes)
 
     async def _patch(
         self, what: str, path: str, body: Mapping[str, Any], changes: dict[str, Any]
@@ -96,7 +99,22 @@ class Cluster:
         meta = body["metadata"]
         same = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
         self.writes["delete"] += 1
-        await self.find("DELETE", _ref(body).path, {"preconditions": same})
+        await self.find("DELETE", ref_of(body).path, {"preconditions": same})
+
+    async def plural(self, api_version: str, kind: str) -> str | None:
+        """Return what the API calls objects of a kind, if it has such."""
+        folder = "/api" if "/" not in api_version else "/apis"
+        found = await self.find("GET", f"{folder}/{api_version}")
+        for each in (found or {}).get("resources", ()):
+            if each["kind"] == kind and "/" not in each["name"]:
+                return str(each["name"])
+        return None
+
+    async def scale(self, path: str, version: str, replicas: int) -> None:
+        """Set a workload's replicas, if it is still as it was read."""
+        change = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
+        self.writes["scale"] += 1
+        await self.request("PATCH", f"{path}/scale?fieldManager={MANAGER}", change, MERGE)
 
     async def is_terminating(self, namespace: str) -> bool:
         """Say whether a namespace is on its way out."""
@@ -175,9 +193,11 @@ class Conflict(ApiError):
     """The object has changed since it was read, or is there already."""
 
 
-def _ref(body: Mapping[str, Any]) -> Ref:
+def ref_of(body: Mapping[str, Any]) -> Ref:
+    """Name an object of ours."""
     meta = body["metadata"]
-    return Ref(meta["namespace"], meta["name"], meta["uid"])
+    plural = f"{body['kind'].lower()}s"
+    return Ref(meta["namespace"], meta["name"], meta["uid"], plural)
 
 
 def _trust(info: kopf.ConnectionInfo) -> ssl.SSLContext:

@@ -17,6 +17,7 @@ from handlers.cluster import ApiError, Cluster, Ref, login
 from handlers.follow import Follower
 from handlers.health import Health
 from handlers.lease import Lease
+from handlers.pools import Pools
 from handlers.reconcile import Reconciler
 from handlers.workqueue import WorkQueue
 from jobgroup import Driver, Store, __version__, connect
@@ -38,6 +39,7 @@ class Operator:
         self.queue = WorkQueue[Ref]()
         self.store = Store(connect(settings.redis_url), settings.prefix)
         self.reconciler: Reconciler | None = None
+        self.pools = Pools(self.cluster, self.store)
         self._settings = settings
         self._health = Health(settings.port)
         self._lease = Lease(
@@ -65,6 +67,7 @@ class Operator:
         self._run("driver", driver.run())
         self._run("changes", follower.hear_changes())
         self._run("progress", follower.look_at_progress())
+        self._run("pools", self.pools.run())
         for number in range(self._settings.workers):
             self._run(f"worker {number}", self.reconciler.work())
         self._health.live["driver"] = lambda: _is_stuck(driver.alive_at)

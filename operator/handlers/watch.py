@@ -1,19 +1,29 @@
-"""Every event of a JobGroup -> the work queue, and nothing else: kopf forgets what fails here."""
+"""Every event -> the work queue or the pools, and nothing else: kopf forgets what fails here."""
 
 from typing import Any
 
 import kopf
 
-from handlers.cluster import GROUP_VERSION, PLURAL, Ref
+from handlers.cluster import GROUP_VERSION, PLURAL, ref_of
+from jobgroup import pool
 
 
 @kopf.on.event(GROUP_VERSION, PLURAL)
 async def notice(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
     """Pass an event on."""
     body = event["object"]
-    meta = body["metadata"]
-    ref = Ref(meta["namespace"], meta["name"], meta["uid"])
+    ref = ref_of(body)
     if event["type"] == "DELETED":
         memo.operator.reconciler.forget(ref)
     else:
         memo.operator.reconciler.notice(ref, body)
+
+
+@kopf.on.event(GROUP_VERSION, pool.PLURAL)
+async def notice_pool(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
+    """Pass an event of a WorkerPool on."""
+    body = event["object"]
+    if event["type"] == "DELETED":
+        memo.operator.pools.forget(ref_of(body))
+    else:
+        memo.operator.pools.notice(ref_of(body), dict(body))

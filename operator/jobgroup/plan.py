@@ -55,20 +55,20 @@ def plan_group(group: Group, group_id: str, owner: str = "headless", resource: s
     ids = tuple(f"{group_id}-{n}" for n in range(len(group.jobs)))
     compensation, fields = _compensation(group, group_id) if group.compensation else ("{}", [])
     if retention := _retention(group.jobs, ids):
-        fields += "retention", _pack(retention)
+        fields += "retention", pack(retention)
     if resource:
         fields += "resource", resource
-    packed = _pack([group_id, group.name, owner, compensation, members, fields])
+    packed = pack([group_id, group.name, owner, compensation, members, fields])
     digest = sha1(packed, usedforsecurity=False).hexdigest()
     return Plan(group_id, group.name, packed, digest, ids)
 
 
 def pack_plans(plans: Sequence[Plan]) -> bytes:
     """Make one argument of several plans."""
-    return _pack([(plan.digest, plan.packed) for plan in plans])
+    return pack([(plan.digest, plan.packed) for plan in plans])
 
 
-def _pack(content: Sequence[Any]) -> bytes:
+def pack(content: Sequence[Any]) -> bytes:
     """Write msgpack as Lua reads it: bytes are texts."""
     packed: bytes = msgpack.packb(content, use_bin_type=False)
     return packed
@@ -193,7 +193,7 @@ def _undo(name: str, undo: Compensation, group_id: str) -> bytes:
     tail = b',"compensationData":' + _data_to_json(undo.data) + b"}"
     _check_size(len(tail))
     parts = [undo.name, _undo_options(undo.opts), head, tail, undo.when == "Started"]
-    return _pack(parts)
+    return pack(parts)
 
 
 @lru_cache(maxsize=1024)

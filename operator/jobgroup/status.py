@@ -57,7 +57,7 @@ def derive_status(
         status.setdefault("finishedAt", seconds(now))
     wanted = _conditions(status, group, trouble)
     status["conditions"] = [
-        _dated(condition, previous.get("conditions") or (), generation, now) for condition in wanted
+        dated(each, previous.get("conditions") or (), generation, now) for each in wanted
     ]
     return status
 
@@ -205,19 +205,17 @@ def _conditions(
     ended = state in ENDED
     succeeded = state == "COMPLETED"
     ready = succeeded and not trouble
-    conditions = [_condition("Ready", ready, reason, message)]
+    conditions = [condition("Ready", ready, reason, message)]
     if not ready:
-        conditions.append(
-            _condition("Stalled" if stalled else "Reconciling", True, reason, message)
-        )
-    conditions.append(_condition("Finished", ended, reason, message))
+        conditions.append(condition("Stalled" if stalled else "Reconciling", True, reason, message))
+    conditions.append(condition("Finished", ended, reason, message))
     if ended:
-        conditions.append(_condition("Succeeded", succeeded, reason, message))
+        conditions.append(condition("Succeeded", succeeded, reason, message))
     if "groupId" in status and state not in (PENDING, "ACTIVE", "COMPLETED"):
         undos = status.get("compensation") or {"total": 0, "completed": 0}
         undone = f"{undos['completed']} of {undos['total']} undone"
         whole = ended and undos["completed"] == undos["total"]
-        conditions.append(_condition("Compensated", whole, reason, undone))
+        conditions.append(condition("Compensated", whole, reason, undone))
     return conditions
 
 
@@ -235,7 +233,8 @@ def _summary(state: str, group: GroupState | None) -> tuple[str, str, bool]:
     return reasons.get(state, "CompensationFailed"), ending(group), state != "COMPLETED"
 
 
-def _condition(kind: str, is_true: bool, reason: str, message: str) -> dict[str, str]:
+def condition(kind: str, is_true: bool, reason: str, message: str) -> dict[str, str]:
+    """Spell a condition, not yet dated."""
     return {
         "type": kind,
         "status": "True" if is_true else "False",
@@ -244,7 +243,7 @@ def _condition(kind: str, is_true: bool, reason: str, message: str) -> dict[str,
     }
 
 
-def _dated(
+def dated(
     condition: dict[str, str], previous: Sequence[Mapping[str, Any]], generation: int, now: int
 ) -> dict[str, Any]:
     """Date a condition from when its status last changed."""

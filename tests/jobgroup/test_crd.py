@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 
 from jobgroup import crd, resource, spec
+from jobgroup.generate import files
 from jobgroup.options import JobOptions, RetryOptions
+from jobgroup.pool_crd import workerpool_crd
 from jobgroup.structural import OPAQUE
 
 ROOT = Path(__file__).resolve().parents[2]
-[VERSION] = crd.crd()["spec"]["versions"]
+[VERSION] = crd.jobgroup_crd()["spec"]["versions"]
+[POOL_VERSION] = workerpool_crd()["spec"]["versions"]
+POOL = POOL_VERSION["schema"]["openAPIV3Schema"]["properties"]
 SCHEMA = VERSION["schema"]["openAPIV3Schema"]
 SPEC, STATUS = SCHEMA["properties"]["spec"], SCHEMA["properties"]["status"]
 OPTIONS = SPEC["properties"]["jobs"]["items"]["properties"]["opts"]
@@ -31,24 +35,27 @@ def walk(node: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]
 
 
 FIELDS = [*walk(SPEC, "spec"), *walk(STATUS, "status")]
+POOL_FIELDS = [*walk(POOL["spec"], "pool.spec"), *walk(POOL["status"], "pool.status")]
+EVERY = [*FIELDS, *POOL_FIELDS]
 
 
-def test_the_file_is_what_the_models_say() -> None:
-    assert (ROOT / "deploy/crds" / crd.FILE).read_text() == crd.text(), "run `make generate`"
+def test_the_files_are_what_the_models_say() -> None:
+    stand = {path.name: path.read_text() for path in (ROOT / "deploy/crds").iterdir()}
+    assert stand == dict(files()), "run `make generate`"
 
 
 def test_make_generate_writes_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "jobgroup.crd", str(tmp_path)]
+    command = [sys.executable, "-m", "jobgroup.generate", str(tmp_path)]
     subprocess.run(command, env={"PYTHONPATH": str(ROOT / "operator")}, check=True)
-    assert (tmp_path / crd.FILE).read_text() == crd.text()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict(files())
 
 
 def test_the_text_is_the_same_each_time_and_has_no_references() -> None:
-    assert crd.text() == crd.text()
-    assert "&id" not in crd.text()
+    assert dict(files()) == dict(files())
+    assert all("&id" not in text for _, text in files())
 
 
-@pytest.mark.parametrize(("path", "field"), FIELDS, ids=[path for path, _ in FIELDS])
+@pytest.mark.parametrize(("path", "field"), EVERY, ids=[path for path, _ in EVERY])
 def test_every_field_is_described_and_bounded(path: str, field: dict[str, Any]) -> None:
     said = field["description"]
     assert said[0].isupper() or said.startswith("fixed")
@@ -134,5 +141,7 @@ def test_what_nobody_shares_is_atomic() -> None:
 
 def test_a_category_is_no_name_of_a_resource() -> None:
     # kubectl takes the word for the category then, and lists whatever else is in it.
-    names = crd.crd()["spec"]["names"]
-    assert not set(names["categories"]) & {names["plural"], names["singular"], *names["shortNames"]}
+    for made in (crd.jobgroup_crd(), workerpool_crd()):
+        names = made["spec"]["names"]
+        own = {names["plural"], names["singular"], *names["shortNames"]}
+        assert not set(names["categories"]) & own

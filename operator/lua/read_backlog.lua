@@ -1,0 +1,36 @@
+--[[
+  Read what waits in each of these queues, all at one moment.
+
+  KEYS[1] marker  any key of the prefix, so that the call can be routed
+  ARGV[1] now     milliseconds since the epoch
+  ARGV[2] prefix  BullMQ's key prefix
+  ARGV[3] queues  packed {queue, horizon} of each; what is due within so many milliseconds counts as due
+
+  Returns  of each queue {known, paused, waiting, prioritized, active, delayed, due, next, event}: next is
+           when the first delayed job is due that is not yet, event is the id of the newest event
+]]
+local now, prefix, queues = tonumber(ARGV[1]), ARGV[2], cmsgpack.unpack(ARGV[3])
+
+local answers = {}
+for n, asked in ipairs(queues) do
+  local base, horizon = prefix .. ":" .. asked[1] .. ":", asked[2]
+  local paused = redis.call("HEXISTS", base .. "meta", "paused")
+  -- 5.x moves the list when it pauses, later versions leave it where it is.
+  local waiting = redis.call("LLEN", base .. "wait") + redis.call("LLEN", base .. "paused")
+  -- The low 12 bits of a score keep the order within a millisecond.
+  local last = string.format("%.0f", (now + horizon) * 4096 + 4095)
+  local first = redis.call("ZRANGEBYSCORE", base .. "delayed", "(" .. last, "+inf", "WITHSCORES", "LIMIT", 0, 1)
+  local event = redis.call("XREVRANGE", base .. "events", "+", "-", "COUNT", 1)[1]
+  answers[n] = {
+    redis.call("EXISTS", base .. "meta", base .. "events"),
+    paused,
+    waiting,
+    redis.call("ZCARD", base .. "prioritized"),
+    redis.call("LLEN", base .. "active"),
+    redis.call("ZCARD", base .. "delayed"),
+    redis.call("ZCOUNT", base .. "delayed", "-inf", last),
+    first[2] and string.format("%.0f", math.floor(first[2] / 4096)) or "",
+    event and event[1] or "0-0",
+  }
+end
+return answers
