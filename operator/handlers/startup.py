@@ -39,7 +39,7 @@ class Operator:
         self.queue = WorkQueue[Ref]()
         self.store = Store(connect(settings.redis_url), settings.prefix)
         self.reconciler: Reconciler | None = None
-        self.pools = Pools(self.cluster, self.store)
+        self.pools = Pools(self.cluster, self.store.queues)
         self._settings = settings
         self._health = Health(settings.port)
         self._lease = Lease(

@@ -1,7 +1,7 @@
 """The WorkerPool resource: its spec and status as models, for CRD and operator. Pure."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -15,21 +15,30 @@ MAX_REPLICAS = 10_000
 MAX_COOLDOWN = 24 * 3600
 
 Replicas = Annotated[int, Field(ge=0, le=MAX_REPLICAS)]
-DnsName = Annotated[str, Field(min_length=1, max_length=253)]
+# A target's parts go into the path of a request: none may hold what leads elsewhere.
+_VERSION = "^([a-z0-9][a-z0-9.-]*/)?v[0-9][a-z0-9]*$"
+_KIND = "^[A-Za-z][A-Za-z0-9]*$"
+_NAME = "^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
 
 
 class ScaleTarget(Model):
     """The workload whose replicas are the workers of the queue."""
 
     apiVersion: Annotated[str, Field(min_length=1, max_length=127)] = Field(  # noqa: N815
-        default="apps/v1", description="The API version of the workload."
+        default="apps/v1",
+        description="The API version of the workload.",
+        json_schema_extra={"pattern": _VERSION},
     )
     kind: Annotated[str, Field(min_length=1, max_length=63)] = Field(
         default="Deployment",
         description="Deployment or StatefulSet; another kind that can be scaled, if the operator is"
         " granted it.",
+        json_schema_extra={"pattern": _KIND},
     )
-    name: DnsName = Field(description="The name of the workload, in the pool's own namespace.")
+    name: Annotated[str, Field(min_length=1, max_length=253)] = Field(
+        description="The name of the workload, in the pool's own namespace.",
+        json_schema_extra={"pattern": _NAME},
+    )
 
 
 class WorkerPoolSpec(Model):
@@ -106,9 +115,6 @@ class WorkerPoolStatus(Model):
         default=None,
         description="Ready and Stalled for programs; ScalingActive says whether the pool scales.",
     )
-
-
-State = Literal["True", "False"]
 
 
 def bounds_of(spec: Mapping[str, Any]) -> Bounds:

@@ -8,6 +8,9 @@ from jobgroup.news import News
 from jobgroup.replicas import Backlog, Decision
 from jobgroup.status import Trouble, condition, dated, seconds
 
+TARGET_MISSING = "TargetMissing"
+_OF_WORKLOAD = {"desiredReplicas", "replicas", "readyReplicas"}
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -53,6 +56,8 @@ def pool_status(
             "active": backlog.active,
             "delayed": backlog.delayed,
         }
+    if trouble and trouble.reason == TARGET_MISSING:
+        status = {name: value for name, value in status.items() if name not in _OF_WORKLOAD}
     if workload:
         status |= {"replicas": workload.replicas, "readyReplicas": workload.ready}
     if decision:
@@ -87,11 +92,26 @@ def _conditions(
             condition("ScalingActive", False, *said),
         ]
     paused = bool(body["spec"].get("paused"))
+    reason = "Paused" if paused else "Counting"
     message = decision.reason if decision else ""
     if backlog and not backlog.known:
+        # It may be new, or its name mistyped: worth a warning, but no error.
+        reason = reason if paused else "QueueNeverSeen"
         message = f'the queue "{body["spec"]["queueName"]}" has never been seen'
-    reason = "Paused" if paused else "Counting"
     return [
         condition("Ready", True, reason, message),
         condition("ScalingActive", not paused, reason, message),
     ]
+
+
+def tells_more(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Say whether a status has more news than counts, which are written less often."""
+    return _without_counts(status) != _without_counts(before)
+
+
+def _without_counts(status: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in status.items() if name not in {"backlog", "jobs"}}
+    kept["conditions"] = [
+        (each["type"], each["status"], each["reason"]) for each in status.get("conditions") or ()
+    ]
+    return kept

@@ -112,4 +112,5 @@ def wake_in(bounds: Bounds, backlog: Backlog, now_ms: int) -> float | None:
     """Return the seconds until a delayed job comes within the cooldown, and so counts as demand."""
     if backlog.next_due is None or backlog.paused:
         return None
-    return max(0.0, (backlog.next_due - now_ms) / 1000 - bounds.cooldown_seconds)
+    counts_at = backlog.next_due - bounds.cooldown_seconds * 1000
+    return max(0, counts_at - now_ms) / 1000

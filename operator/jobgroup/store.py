@@ -6,8 +6,7 @@ goes wrong is redis-py's own.
 
 import contextlib
 import secrets
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,8 +24,9 @@ from jobgroup.errors import (
     JobGroupError,
     SpoiltKeyError,
 )
-from jobgroup.plan import Plan, pack, pack_plans
-from jobgroup.replicas import Backlog
+from jobgroup.plan import Plan, pack_plans
+from jobgroup.queues import MAX_BLOCK_SECONDS, Queues
+from jobgroup.queues import now_ms as now_ms
 from jobgroup.scripts import FOLDER, Script, load
 from jobgroup.snapshot import GroupJob, GroupState, Settled
 
@@ -35,16 +35,9 @@ TOMBSTONE = 30 * 24 * 3600 * 1000
 # Of one call that creates several groups: some two milliseconds of work.
 BATCH_JOBS = 60
 BATCH_BYTES = 1_000_000
-# redis-py 8 gives up on a read after five.
-MAX_BLOCK_SECONDS = 2
 # A group that ended stays parked with its score raised by these; see lua/includes/park.lua.
 FAILED_SCORE = 10**15
 COMPLETED_SCORE = 2 * 10**15
-
-
-def now_ms() -> int:
-    """Return the time as BullMQ counts it."""
-    return time.time_ns() // 1_000_000
 
 
 class Store:
@@ -61,7 +54,7 @@ class Store:
         self._read_jobs = load("read_jobs", folder)
         self._disown = load("disown_group", folder)
         self._read_epoch = load("read_epoch", folder)
-        self._read_backlog = load("read_backlog", folder)
+        self.queues = Queues(redis, prefix, folder)
 
     async def create(self, plans: Sequence[Plan]) -> list[bool | JobGroupError]:
         """Create groups, each atomically; say of each whether it is new, or why it is refused."""
@@ -184,25 +177,6 @@ class Store:
         until = f"({COMPLETED_SCORE if ended else FAILED_SCORE}"
         found = await self.redis.zrangebyscore(keys.parked(self.prefix), "-inf", until)
         return cast(list[str], found)
-
-    async def backlogs(self, queues: Sequence[tuple[str, int]]) -> list[Backlog]:
-        """Read what waits in each of these queues; what is due within so many ms counts as due."""
-        rows = await self._read_backlog(
-            self.redis,
-            marker=keys.marker(self.prefix),
-            now=now_ms(),
-            prefix=self.prefix,
-            queues=pack(queues),
-        )
-        return [Backlog.parse(row) for row in rows]
-
-    async def stirred(self, seen: Mapping[str, str], seconds: float) -> set[str]:
-        """Wait so long for an event in any of these queues after the one last seen; name them."""
-        streams = {keys.events(self.prefix, queue): queue for queue in seen}
-        ids = {key: seen[queue] for key, queue in streams.items()}
-        block = max(1, int(min(seconds, MAX_BLOCK_SECONDS) * 1000))
-        answer = await self.redis.xread(cast(Any, ids), count=1, block=block)
-        return {streams[str(key)] for key, _ in cast(list[tuple[str, Any]], answer or [])}
 
     async def newest_event(self, queue: str) -> str:
         """Return the id of the newest entry of a queue's events."""

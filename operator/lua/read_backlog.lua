@@ -1,30 +1,27 @@
 --[[
-  Read what waits in each of these queues, all at one moment.
+  Read what waits in each of these queues, all at one moment; what is wrong with one holds up no other.
 
   KEYS[1] marker  any key of the prefix, so that the call can be routed
   ARGV[1] now     milliseconds since the epoch
   ARGV[2] prefix  BullMQ's key prefix
   ARGV[3] queues  packed {queue, horizon} of each; what is due within so many milliseconds counts as due
 
-  Returns  of each queue {known, paused, waiting, prioritized, active, delayed, due, next, event}: next is
-           when the first delayed job is due that is not yet, event is the id of the newest event
+  Returns  of each queue {known, paused, waiting, prioritized, active, delayed, due, next, event}, or a text
+           that says why it cannot be read: next is when the first delayed job is due that is not yet,
+           event is the id of the newest event
 ]]
 local now, prefix, queues = tonumber(ARGV[1]), ARGV[2], cmsgpack.unpack(ARGV[3])
 
-local answers = {}
-for n, asked in ipairs(queues) do
-  local base, horizon = prefix .. ":" .. asked[1] .. ":", asked[2]
-  local paused = redis.call("HEXISTS", base .. "meta", "paused")
-  -- 5.x moves the list when it pauses, later versions leave it where it is.
-  local waiting = redis.call("LLEN", base .. "wait") + redis.call("LLEN", base .. "paused")
+local function read(base, horizon)
   -- The low 12 bits of a score keep the order within a millisecond.
   local last = string.format("%.0f", (now + horizon) * 4096 + 4095)
   local first = redis.call("ZRANGEBYSCORE", base .. "delayed", "(" .. last, "+inf", "WITHSCORES", "LIMIT", 0, 1)
   local event = redis.call("XREVRANGE", base .. "events", "+", "-", "COUNT", 1)[1]
-  answers[n] = {
+  return {
     redis.call("EXISTS", base .. "meta", base .. "events"),
-    paused,
-    waiting,
+    redis.call("HEXISTS", base .. "meta", "paused"),
+    -- 5.x moves the list when it pauses, later versions leave it where it is.
+    redis.call("LLEN", base .. "wait") + redis.call("LLEN", base .. "paused"),
     redis.call("ZCARD", base .. "prioritized"),
     redis.call("LLEN", base .. "active"),
     redis.call("ZCARD", base .. "delayed"),
@@ -32,5 +29,12 @@ for n, asked in ipairs(queues) do
     first[2] and string.format("%.0f", math.floor(first[2] / 4096)) or "",
     event and event[1] or "0-0",
   }
+end
+
+local answers = {}
+for n, asked in ipairs(queues) do
+  local ok, answer = pcall(read, prefix .. ":" .. asked[1] .. ":", asked[2])
+  -- Redis 7 throws tables, earlier ones texts.
+  answers[n] = ok and answer or type(answer) == "table" and answer.err or tostring(answer)
 end
 return answers

@@ -1,0 +1,182 @@
+"""How many workers a queue needs: tables of what is wanted, and what must hold of any load."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobgroup.replicas import Backlog, Bounds, desired_replicas, wake_in
+
+NOTHING = Backlog(True, False, 0, 0, 0, 0, 0, None, "0-0")
+BOUNDS = Bounds(minimum=0, maximum=10, jobs_per_replica=5, cooldown_seconds=60)
+
+
+def jobs(**counts: Any) -> Backlog:
+    return replace(NOTHING, **counts)
+
+
+@pytest.mark.parametrize(
+    ("backlog", "wanted", "why"),
+    [
+        (jobs(), 0, "nothing to do"),
+        (jobs(waiting=1), 1, "1 job, 5 a replica"),
+        (jobs(waiting=5), 1, "5 jobs, 5 a replica"),
+        (jobs(waiting=6), 2, "6 jobs, 5 a replica"),
+        (jobs(waiting=2, prioritized=2, active=1, delayed=9, due=1), 2, "6 jobs, 5 a replica"),
+        (jobs(delayed=100), 0, "nothing to do"),
+        (jobs(delayed=100, due=5), 1, "5 jobs, 5 a replica"),
+        (jobs(active=3), 1, "3 jobs, 5 a replica"),
+        (jobs(waiting=50), 10, "50 jobs, 5 a replica"),
+        (jobs(waiting=1000), 10, "1000 jobs would need 200, at most 10"),
+        (jobs(paused=True, waiting=9, prioritized=9, due=9), 0, "the queue is paused"),
+        (jobs(paused=True, waiting=99, active=6), 2, "6 jobs, 5 a replica"),
+        (jobs(known=False), 0, "nothing to do"),
+    ],
+)
+def test_from_zero_it_goes_up_in_one_step(backlog: Backlog, wanted: int, why: str) -> None:
+    decision = desired_replicas(BOUNDS, backlog, 0, None, 0.0)
+    assert (decision.replicas, decision.reason, decision.calm_since) == (wanted, why, None)
+
+
+@pytest.mark.parametrize(
+    ("backlog", "wanted", "why"),
+    [
+        (jobs(), 2, "nothing to do, at least 2"),
+        (jobs(waiting=1), 2, "1 job, at least 2"),
+        (jobs(waiting=11), 3, "11 jobs, 5 a replica"),
+    ],
+)
+def test_the_minimum_stays(backlog: Backlog, wanted: int, why: str) -> None:
+    decision = desired_replicas(replace(BOUNDS, minimum=2), backlog, 1, None, 0.0)
+    assert (decision.replicas, decision.reason) == (wanted, why)
+
+
+def test_it_shrinks_when_the_cooldown_is_exactly_over_and_not_before() -> None:
+    first = desired_replicas(BOUNDS, NOTHING, 3, None, 100.0)
+    assert (first.replicas, first.calm_since, first.look_again_in) == (3, 100.0, 60.0)
+    assert first.reason == "cooling down from 3 to 0"
+    early = desired_replicas(BOUNDS, NOTHING, 3, first.calm_since, 159.75)
+    assert (early.replicas, early.calm_since, early.look_again_in) == (3, 100.0, 0.25)
+    there = desired_replicas(BOUNDS, NOTHING, 3, early.calm_since, 160.0)
+    assert (there.replicas, there.reason, there.calm_since) == (0, "nothing to do", None)
+
+
+def test_without_a_cooldown_it_shrinks_at_once() -> None:
+    assert (
+        desired_replicas(replace(BOUNDS, cooldown_seconds=0), NOTHING, 3, None, 7.0).replicas == 0
+    )
+
+
+def test_an_active_job_begins_the_cooldown_anew() -> None:
+    busy = desired_replicas(BOUNDS, jobs(active=1), 3, 100.0, 1000.0)
+    assert (busy.replicas, busy.calm_since) == (3, None)
+    assert busy.reason == "1 job active, and none may be killed"
+
+
+def test_work_for_all_begins_the_cooldown_anew() -> None:
+    assert desired_replicas(BOUNDS, jobs(waiting=15), 3, 100.0, 1000.0).calm_since is None
+
+
+def test_above_the_maximum_it_shrinks_only_when_quiet() -> None:
+    assert desired_replicas(BOUNDS, jobs(active=60), 12, None, 0.0).replicas == 12
+    assert desired_replicas(BOUNDS, jobs(waiting=60), 12, 0.0, 60.0).replicas == 10
+
+
+def test_a_paused_pool_holds() -> None:
+    for backlog in (NOTHING, jobs(waiting=100)):
+        decision = desired_replicas(replace(BOUNDS, paused=True), backlog, 3, 0.0, 1e6)
+        assert (decision.replicas, decision.reason) == (3, "the pool is paused")
+        assert (decision.calm_since, decision.look_again_in) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("backlog", "seconds"),
+    [
+        (jobs(), None),
+        (jobs(delayed=1, next_due=1_000_000), 840.0),
+        (jobs(delayed=1, next_due=160_001), 0.001),
+        (jobs(delayed=1, next_due=160_000), 0.0),
+        (jobs(delayed=1, next_due=0), 0.0),
+        (jobs(delayed=1, next_due=1_000_000, paused=True), None),
+    ],
+)
+def test_it_wakes_a_cooldown_before_a_delayed_job_is_due(
+    backlog: Backlog, seconds: float | None
+) -> None:
+    assert wake_in(BOUNDS, backlog, 100_000) == seconds
+
+
+def test_a_row_is_read() -> None:
+    row = [2, 1, 3, 4, 5, 6, 1, "1700000000000", "1-1"]
+    assert Backlog.parse(row) == Backlog(True, True, 3, 4, 5, 6, 1, 1_700_000_000_000, "1-1")
+    assert Backlog.parse([0, 0, 0, 0, 0, 0, 0, "", "0-0"]) == replace(NOTHING, known=False)
+
+
+COUNTS = st.integers(0, 1000)
+BACKLOGS = st.builds(
+    lambda **counts: jobs(**counts),
+    paused=st.booleans(),
+    waiting=COUNTS,
+    prioritized=COUNTS,
+    active=st.integers(0, 3),
+    delayed=COUNTS,
+    due=COUNTS,
+)
+ANY_BOUNDS = st.builds(
+    lambda minimum, more, per, cooldown: Bounds(minimum, minimum + more, per, cooldown),
+    st.integers(0, 20),
+    st.integers(1, 20),
+    st.integers(1, 50),
+    st.integers(0, 600),
+)
+TIMES = st.floats(0, 1e6)
+
+
+@given(ANY_BOUNDS, BACKLOGS, st.integers(0, 60), st.none() | TIMES, TIMES)
+def test_bounds_are_kept_and_nobody_at_work_is_killed(
+    bounds: Bounds, backlog: Backlog, current: int, since: float | None, now: float
+) -> None:
+    wanted = desired_replicas(bounds, backlog, current, since, now).replicas
+    assert wanted == current or bounds.minimum <= wanted <= bounds.maximum
+    if backlog.active:
+        assert wanted >= current
+    if wanted > current:
+        again = desired_replicas(bounds, backlog, wanted, None, now)
+        assert again.replicas == wanted
+
+
+@given(ANY_BOUNDS, BACKLOGS, st.integers(0, 60), st.lists(st.floats(0.01, 900), max_size=20))
+def test_a_constant_load_never_flaps(
+    bounds: Bounds, backlog: Backlog, current: int, steps: list[float]
+) -> None:
+    now, since, changes = 0.0, None, []
+    for step in [0.0, *steps]:
+        now += step
+        decision = desired_replicas(bounds, backlog, current, since, now)
+        since = decision.calm_since
+        if decision.replicas != current:
+            changes.append(decision.replicas)
+            current = decision.replicas
+    assert len(changes) <= 1
+
+
+@given(ANY_BOUNDS, st.integers(0, 60), st.lists(st.tuples(BACKLOGS, st.floats(0, 300))))
+def test_it_shrinks_only_after_a_whole_cooldown_without_a_need(
+    bounds: Bounds, current: int, load: list[tuple[Backlog, float]]
+) -> None:
+    now, since, enough_since = 0.0, None, None
+    for backlog, step in load:
+        now += step
+        needed = -(-backlog.demand // bounds.jobs_per_replica)
+        wanted = min(max(needed, bounds.minimum), bounds.maximum)
+        calm = wanted < current and not backlog.active
+        enough_since = (now if enough_since is None else enough_since) if calm else None
+        decision = desired_replicas(bounds, backlog, current, since, now)
+        since = decision.calm_since
+        if decision.replicas < current:
+            assert enough_since is not None
+            assert now - enough_since >= bounds.cooldown_seconds
+            enough_since = None
+        current = decision.replicas

@@ -1,0 +1,121 @@
+"""read_backlog.lua on a real Redis, with queues that stock producers filled."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from redis.asyncio import Redis
+
+from jobgroup import Store
+from jobgroup.queues import now_ms
+from jobgroup.replicas import Backlog
+from testbed.fixtures import ClientStarter, QueueNamer
+from testbed.stock import StockClient, hangs
+
+HOUR = 3_600_000
+NAMES = ("payments", "payments:compensation")
+
+
+async def read(redis: Redis, prefix: str, queue: str, horizon: int = 60_000) -> Backlog:
+    (found,) = await Store(redis, prefix).queues.backlogs([(queue, horizon)])
+    assert isinstance(found, Backlog)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_jobs_are_counted_by_state(
+    redis: Redis, prefix: str, queue: QueueNamer, stock: ClientStarter, name: str
+) -> None:
+    client = await stock()
+    queue("payments")
+    await client.work(name, {"hangs": hangs()}, concurrency=1)
+    await client.add(name, "hangs")
+    await client.heard("started", name="hangs")
+    for _ in range(2):
+        await client.add(name, "waits")
+    for _ in range(3):
+        await client.add(name, "matters", priority=5)
+    before = now_ms()
+    for delay in (30_000, HOUR, 2 * HOUR):
+        await client.add(name, "later", delay=delay)
+    after = now_ms()
+
+    found = await read(redis, prefix, name)
+    assert (found.known, found.paused) == (True, False)
+    assert (found.waiting, found.prioritized, found.active) == (2, 3, 1)
+    assert (found.delayed, found.due) == (3, 1)
+    assert found.next_due is not None
+    assert before + HOUR <= found.next_due <= after + HOUR
+    assert found.demand == 7
+    assert found.event == await Store(redis, prefix).newest_event(name)
+
+    assert (await read(redis, prefix, name, 0)).due == 0
+    everything = await read(redis, prefix, name, 3 * HOUR)
+    assert (everything.due, everything.next_due) == (3, None)
+
+
+async def test_what_is_due_counts_though_nobody_promotes_it(
+    redis: Redis, prefix: str, queue: QueueNamer, stock: ClientStarter
+) -> None:
+    client = await stock()
+    await client.add(queue("payments"), "soon", delay=1)
+    # Due by the millisecond in which it is asked, or a later one.
+    (job,) = await redis.zrange(f"{prefix}:payments:delayed", 0, 0)
+    score = await redis.zscore(f"{prefix}:payments:delayed", str(job))
+    assert score is not None
+    while now_ms() < score // 4096:
+        pass
+    assert (await read(redis, prefix, "payments", 0)).due == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_paused_queue_is_said_to_be(
+    redis: Redis, prefix: str, queue: QueueNamer, stock: ClientStarter, name: str
+) -> None:
+    client = await stock()
+    queue("payments")
+    await client.add(name, "waits")
+    await client.manage(name, "pause")
+    await client.add(name, "waits too")
+    found = await read(redis, prefix, name)
+    assert (found.paused, found.waiting, found.demand) == (True, 2, 0)
+    before = found.event
+    await client.manage(name, "resume")
+    found = await read(redis, prefix, name)
+    assert (found.paused, found.waiting, found.demand) == (False, 2, 2)
+    assert found.event != before  # so that whoever listens hears of it
+
+
+async def test_a_queue_nobody_has_seen_is_unknown_and_empty(redis: Redis, prefix: str) -> None:
+    found = await read(redis, prefix, "nowhere:compensation")
+    assert found == Backlog(False, False, 0, 0, 0, 0, 0, None, "0-0")
+
+
+async def test_a_spoilt_queue_holds_up_no_other(
+    redis: Redis,
+    prefix: str,
+    queue: QueueNamer,
+    start_client: Callable[[str], Awaitable[StockClient]],
+) -> None:
+    client = await start_client("bullmq6")
+    await client.add(queue("payments"), "waits")
+    await redis.set(f"{prefix}:{queue('spoilt')}:active", "no list")
+    spoilt, found = await Store(redis, prefix).queues.backlogs([("spoilt", 0), ("payments", 0)])
+    assert isinstance(spoilt, str)
+    assert "WRONGTYPE" in spoilt
+    assert isinstance(found, Backlog)
+    assert found.waiting == 1
+
+
+async def test_whoever_waits_hears_of_a_queue_that_stirs(
+    redis: Redis,
+    prefix: str,
+    queue: QueueNamer,
+    start_client: Callable[[str], Awaitable[StockClient]],
+) -> None:
+    client = await start_client("bullmq6")
+    queues = Store(redis, prefix).queues
+    quiet, busy = queue("quiet"), queue("busy")
+    seen = {name: (await read(redis, prefix, name)).event for name in (quiet, busy)}
+    assert await queues.stirred(seen, 0.01) == set()
+    await client.add(busy, "waits")
+    assert await queues.stirred(seen, 2) == {busy}
