@@ -6,6 +6,7 @@ so neither a slow worker nor a leader that was deposed in its sleep overwrites a
 
 import base64
 import contextlib
+import json
 import ssl
 import tempfile
 from collections import Counter
@@ -164,7 +165,7 @@ class Cluster:
                 return content
             text = await answer.text()
             with contextlib.suppress(ValueError, AttributeError, TypeError):
-                text = (await answer.json())["message"]
+                text = json.loads(text)["message"]  # not all of them say that they are JSON
             wait = answer.headers.get("Retry-After", "")
             error = Conflict if answer.status == 409 else ApiError
             raise error(answer.status, text[:1024], float(wait) if wait.isdecimal() else 0)

@@ -16,8 +16,8 @@ from jobgroup.status import Trouble
 
 # A pool is looked at this often while something keeps it from its workload,
 TROUBLED_SECONDS = 10.0
-# and this often while its workload is on its way to what was asked for.
-SETTLE_SECONDS = 2.0
+# and this often while its workload is on its way to what was asked for, less often as time passes.
+SETTLE_SECONDS = (2.0, 30.0)
 # A workload that needs no change is not read more often than this, however busy its queue is.
 FRESH_SECONDS = 1.0
 # Counts alone are written at most this often.
@@ -39,6 +39,7 @@ class Pool:
     failures: int = 0
     workload: Workload | None = None
     read_at: float = 0.0
+    scaled_at: float = 0.0
     # A scaling that no status tells of yet.
     untold: Scaling | None = None
 
@@ -109,9 +110,11 @@ class Scaler:
             if trouble := await self._change(pool, workload, decision):
                 await self.stand_back(pool, trouble, backlog)
                 return
-            pool.look_within(SETTLE_SECONDS)
-        elif workload.ready != workload.replicas:
-            pool.look_within(SETTLE_SECONDS)
+            pool.scaled_at = time.monotonic()
+        if pool.untold or workload.ready != workload.replicas:
+            first, longest = SETTLE_SECONDS
+            patience = (time.monotonic() - pool.scaled_at) / 5
+            pool.look_within(min(max(first, patience), longest))
         for wait in (decision.look_again_in, wake_in(pool.bounds, backlog, now_ms())):
             if wait is not None:
                 pool.look_within(wait)

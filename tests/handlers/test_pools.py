@@ -1,88 +1,40 @@
 """A WorkerPool: workers are there when jobs appear, and go only when their queue is quiet."""
 
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from testbed.resources import Resources, manifest, until
+import pytest
+
+from testbed.resources import Resources, manifest
 from testbed.sagas import job, undo
 from testbed.stock import StockClient, fails_for_good, hangs
+from testbed.workloads import Workloads, pool, workload
 
 Worker = Callable[..., Awaitable[StockClient]]
 
 
-def deployment(name: str, replicas: int = 0) -> dict[str, Any]:
-    labels = {"app": name}
-    pod = {"containers": [{"name": "worker", "image": "example/worker"}]}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": pod},
-        },
-    }
-
-
-def pool(name: str, queue: str, target: str, **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "jobgroups.dev/v1alpha1",
-        "kind": "WorkerPool",
-        "metadata": {"name": name},
-        "spec": {"queueName": queue, "scaleTargetRef": {"name": target}, **spec},
-    }
-
-
-class Workloads:
-    """The Deployments and pools of one namespace."""
-
-    def __init__(self, resources: Resources) -> None:
-        self.resources = resources
-
-    def get(self, kind: str, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.resources.kubectl("get", kind, name, "-o", "json"))
-        return found
-
-    def replicas(self, name: str) -> int:
-        return int(self.get("deployment", name)["spec"]["replicas"])
-
-    def scales_to(self, name: str, replicas: int) -> None:
-        until(lambda: self.replicas(name) == replicas, lambda: f"{self.replicas(name)} replicas")
-
-    def condition(self, name: str, kind: str) -> tuple[str, str, str]:
-        for each in self.get("workerpool", name).get("status", {}).get("conditions", []):
-            if each["type"] == kind:
-                return each["status"], each["reason"], each["message"]
-        return "", "", ""
-
-    def says(self, name: str, kind: str, status: str, reason: str) -> str:
-        until(
-            lambda: self.condition(name, kind)[:2] == (status, reason),
-            lambda: f"{self.get('workerpool', name).get('status')}",
-        )
-        return self.condition(name, kind)[2]
+@pytest.fixture
+def workloads(resources: Resources) -> Workloads:
+    return Workloads(resources)
 
 
 async def test_undos_wake_a_deployment_and_it_sleeps_again(
-    resources: Resources, worker: Worker
+    workloads: Workloads, worker: Worker
 ) -> None:
-    workloads = Workloads(resources)
-    queue = f"pay-{resources.namespace}"
-    resources.apply(
-        deployment("undoers"),
-        pool("undoers", f"{queue}:compensation", "undoers", cooldownSeconds=1, jobsPerReplica=1),
-    )
-    workloads.says("undoers", "Ready", "True", "Counting")
+    queue, resources = workloads.queue("pay"), workloads.resources
+    quick: dict[str, Any] = {"cooldownSeconds": 1, "jobsPerReplica": 1}
+    workloads.apply(workload("undoers"), pool("undoers", f"{queue}:compensation", **quick))
+    workloads.says("undoers", "Ready", "True", "QueueNeverSeen")
     client = await worker()
     await client.work(queue, {"refuse": fails_for_good()})
     jobs = [job(f"charge-{n}", queue) for n in range(3)]
     undos = {each["name"]: undo("refund") for each in jobs}
     resources.apply(manifest("order", *jobs, job("refuse", queue, delay=1500), undos=undos))
     workloads.scales_to("undoers", 3)
-    status = workloads.get("workerpool", "undoers")["status"]
-    assert (status["desiredReplicas"], status["replicas"]) == (3, 3)
+    assert workloads.changes("undoers") == 1
+    workloads.explains("undoers", "3 jobs, 1 a replica")
+    status = workloads.status("undoers")
+    assert (status["desiredReplicas"], status["replicas"], status["backlog"]) == (3, 3, 3)
     assert status["lastScale"]["reason"] == "3 jobs, 1 a replica"
 
     await client.work(f"{queue}:compensation", {"refund": hangs()}, concurrency=3)
@@ -91,6 +43,114 @@ async def test_undos_wake_a_deployment_and_it_sleeps_again(
     await client.release("refund")
     resources.reaches("order", state="FAILED", undone="3/3")
     workloads.scales_to("undoers", 0)
+    assert workloads.changes("undoers") == 2
+    workloads.explains("undoers", "nothing to do")
     events = resources.events("undoers")
     assert ("Normal", "Scaled", "from 0 to 3: 3 jobs, 1 a replica") in events
     assert ("Normal", "Scaled", "from 3 to 0: nothing to do") in events
+
+
+async def test_a_burst_is_one_write(workloads: Workloads, worker: Worker) -> None:
+    queue = workloads.queue("mail")
+    workloads.apply(workload("mailers"), pool("mailers", queue, jobsPerReplica=10))
+    workloads.says("mailers", "Ready", "True", "QueueNeverSeen")
+    client = await worker()
+    await client.manage(queue, "addBulk", [{"name": "send", "data": {}} for _ in range(45)])
+    workloads.scales_to("mailers", 5)
+    workloads.says("mailers", "Ready", "True", "Counting")
+    found = workloads.get("deployment", "mailers")
+    assert found["metadata"]["generation"] == 2
+    writers = [
+        (each["manager"], each.get("subresource")) for each in found["metadata"]["managedFields"]
+    ]
+    assert ("jobgroup-operator", "scale") in writers
+    # More than the most: told, and within bounds.
+    await client.manage(queue, "addBulk", [{"name": "send", "data": {}} for _ in range(100)])
+    workloads.scales_to("mailers", 10)
+    workloads.explains("mailers", "145 jobs would need 15, at most 10")
+    assert workloads.changes("mailers") == 2
+
+
+async def test_nobody_at_work_is_killed(workloads: Workloads, worker: Worker) -> None:
+    queue = workloads.queue("ship")
+    quick: dict[str, Any] = {"cooldownSeconds": 1, "jobsPerReplica": 1}
+    workloads.apply(workload("shippers"), pool("shippers", queue, **quick))
+    client = await worker()
+    await client.work(queue, {"long": hangs()}, concurrency=3)
+    for name in ("long", "short", "short"):
+        await client.add(queue, name)
+    workloads.apply(workload("others", 3), pool("others", queue, **quick))
+    busy = "1 job active, and none may be killed"
+    workloads.explains("others", busy)
+    workloads.a_cooldown_passes()
+    assert workloads.replicas("others") == 3
+
+    # Nor when the worker is dead: one that is started will find its job.
+    await client.kill()
+    workloads.a_cooldown_passes()
+    assert workloads.replicas("others") == 3
+    rescuer = await worker()
+    await rescuer.work(queue, stalledInterval=500)
+    await rescuer.heard("completed", name="long")
+    workloads.scales_to("others", 0)
+
+
+async def test_a_pool_shrinks_after_its_cooldown_and_keeps_its_minimum(
+    workloads: Workloads,
+) -> None:
+    queue = workloads.queue("idle")
+    bounds: dict[str, Any] = {"minReplicas": 1, "cooldownSeconds": 3}
+    workloads.apply(workload("idlers", 4), pool("idlers", queue, **bounds))
+    workloads.scales_to("idlers", 1)
+    workloads.explains("idlers", f'the queue "{queue}" has never been seen')
+    last = workloads.status("idlers")["lastScale"]
+    assert (last["fromReplicas"], last["toReplicas"]) == (4, 1)
+    assert last["reason"] == "nothing to do, at least 1"
+
+
+async def test_a_paused_pool_only_counts(workloads: Workloads, worker: Worker) -> None:
+    queue = workloads.queue("held")
+    workloads.apply(workload("held", 0), pool("held", queue, paused=True))
+    client = await worker()
+    await client.add(queue, "waits")
+    workloads.says("held", "ScalingActive", "False", "Paused")
+    workloads.a_cooldown_passes()
+    assert workloads.changes("held") == 0
+    workloads.apply(pool("held", queue, paused=False))
+    workloads.scales_to("held", 1)
+    workloads.says("held", "ScalingActive", "True", "Counting")
+
+
+async def test_a_paused_queue_needs_nobody(workloads: Workloads, worker: Worker) -> None:
+    queue = workloads.queue("stopped")
+    client = await worker()
+    await client.manage(queue, "pause")
+    await client.add(queue, "waits")
+    workloads.apply(workload("stopped", 1), pool("stopped", queue, cooldownSeconds=1))
+    workloads.scales_to("stopped", 0)
+    workloads.explains("stopped", "the queue is paused")
+    await client.manage(queue, "resume")
+    workloads.scales_to("stopped", 1)
+
+
+async def test_a_retry_far_away_lets_the_pool_sleep_and_wakes_it(
+    workloads: Workloads, worker: Worker
+) -> None:
+    queue = workloads.queue("later")
+    client = await worker()
+    await client.add(queue, "retry", delay=15_000)
+    workloads.apply(workload("later", 1), pool("later", queue, cooldownSeconds=2))
+    workloads.scales_to("later", 0)
+    # Nothing stirs in the queue, and nobody promotes the job.
+    workloads.scales_to("later", 1)
+    workloads.explains("later", "1 job, 5 a replica")
+    assert workloads.status("later")["jobs"]["delayed"] == 1
+
+
+async def test_a_statefulset_is_scaled_too(workloads: Workloads, worker: Worker) -> None:
+    queue = workloads.queue("kept")
+    target = {"kind": "StatefulSet", "name": "keepers"}
+    made = pool("keepers", queue, scaleTargetRef=target)
+    workloads.apply(workload("keepers", 0, "StatefulSet"), made)
+    await (await worker()).add(queue, "waits")
+    workloads.scales_to("keepers", 1, "statefulset")
