@@ -12,8 +12,9 @@ from handlers.cluster import ApiError, Cluster, Ref
 from handlers.failpoints import failpoint
 from handlers.workqueue import WorkQueue
 from jobgroup.decisions import Resource, look_again_at
+from jobgroup.listeners import nobody_listens
 from jobgroup.news import News, event_of, news_of, news_of_trouble
-from jobgroup.snapshot import ENDED, GroupState
+from jobgroup.snapshot import ENDED, GroupJob, GroupState
 from jobgroup.status import Trouble, derive_status, skipped
 from jobgroup.store import Store, now_ms
 
@@ -21,6 +22,11 @@ from jobgroup.store import Store, now_ms
 # all of it anew.
 PACE_SECONDS = 1.0
 PACE_BYTES = 50_000
+# Undos that nobody runs are told of after so long, for workers may be on their way,
+ARRIVE_SECONDS = 3.0
+# and workers looked for this often until there are some, then in case they go.
+UNHEARD_SECONDS = 5.0
+HEARD_SECONDS = 60.0
 
 Body = dict[str, Any]
 
@@ -85,14 +91,16 @@ class Reporter:
     ) -> Body:
         """Write the status and post the news, if there is any."""
         stands, names = _stands(ref, body), _names(ref, body)
+        jobs = await self._store.read_jobs(ref.uid) if group else []
         status = derive_status(
             body["metadata"]["generation"],
             {**stands, "state": state} if state else stands,
             now_ms(),
             group,
-            await self._store.read_jobs(ref.uid) if group else (),
+            jobs,
             names,
             trouble,
+            await self._nobody_listens(ref, group, jobs),
         )
         if status == stands:
             return body
@@ -122,6 +130,21 @@ class Reporter:
         again = look_again_at(Resource.read(body), group)
         if again is not None:
             self._queue.add(ref, max(0.0, (again - now_ms()) / 1000))
+
+    async def _nobody_listens(
+        self, ref: Ref, group: GroupState | None, jobs: list[GroupJob]
+    ) -> str:
+        """Say where undos wait and no worker is, and have that looked at again."""
+        if group is None or group.state != "COMPENSATING":
+            return ""
+        age = (now_ms() - (group.failed_at or 0)) / 1000
+        if age < ARRIVE_SECONDS:
+            self._queue.add(ref, ARRIVE_SECONDS - age)
+            return ""
+        connections = await self._store.queues.connections()
+        said = nobody_listens(self._store.prefix, jobs, connections)
+        self._queue.add(ref, UNHEARD_SECONDS if said else HEARD_SECONDS)
+        return said
 
     def _is_too_soon(self, ref: Ref, body: Body) -> bool:
         written = self._written.get(ref.uid)

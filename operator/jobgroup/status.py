@@ -40,11 +40,13 @@ def derive_status(
     jobs: Sequence[GroupJob] = (),
     names: Mapping[str, str] | None = None,
     trouble: Trouble | None = None,
+    remark: str = "",
 ) -> dict[str, Any]:
     """Return the whole status; `names` are the jobs' names by id, `previous` is what stands there.
 
     Without a group the state stays what it was: PENDING, unless the group is gone. What has been
-    said of an end stays said, whether Redis is away or has forgotten it.
+    said of an end stays said, whether Redis is away or has forgotten it. A remark is added to what
+    the conditions say of a group.
     """
     if group is None and previous.get("state") in ENDED:
         if trouble is None:
@@ -55,7 +57,7 @@ def derive_status(
     status = {**known, "observedGeneration": generation}
     if group is None and status["state"] in ENDED:
         status.setdefault("finishedAt", seconds(now))
-    wanted = _conditions(status, group, trouble)
+    wanted = _conditions(status, group, trouble, remark)
     status["conditions"] = [
         dated(each, previous.get("conditions") or (), generation, now) for each in wanted
     ]
@@ -193,7 +195,7 @@ def clean(text: str) -> str:
 
 
 def _conditions(
-    status: Mapping[str, Any], group: GroupState | None, trouble: Trouble | None
+    status: Mapping[str, Any], group: GroupState | None, trouble: Trouble | None, remark: str
 ) -> list[dict[str, str]]:
     """Say it for machines, as kstatus reads them, and for people."""
     state = status["state"]
@@ -202,6 +204,7 @@ def _conditions(
         stalled = trouble.stalled
     else:
         reason, message, stalled = _summary(state, group)
+        message = f"{message}; {remark}" if remark else message
     ended = state in ENDED
     succeeded = state == "COMPLETED"
     ready = succeeded and not trouble
