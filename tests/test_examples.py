@@ -10,13 +10,18 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from jobgroup import Driver, GroupState, JobGroups, keys
 from jobgroup.definition import read_plans
+from jobgroup.listeners import has_listener
+from jobgroup.queues import Queues
+from testbed.apiserver import ApiServer
 from testbed.fixtures import QueueNamer
 from testbed.processes import leashed
 from testbed.stock import CLIENTS, PATIENCE_SECONDS
 from testbed.toolchain import node
+from testbed.waiting import eventually
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples/undo-workers"
 ORDER = (EXAMPLE / "order.yaml").read_text()
@@ -98,6 +103,50 @@ async def test_an_order_is_done_or_undone(
         if process.returncode is None:
             process.kill()
             await process.communicate()
+
+
+@pytest.mark.parametrize("command", [node_worker, python_worker])
+async def test_a_deployment_works_on_the_queue_it_is_for(
+    groups: JobGroups,
+    redis_url: str,
+    prefix: str,
+    tmp_path: Path,
+    command: Callable[[Path], list[str]],
+) -> None:
+    names = {f"{queue}{tail}" for queue in QUEUES for tail in ("", ":compensation")}
+    place = {"REDIS_URL": redis_url, "BULLMQ_PREFIX": prefix}
+    process = await asyncio.create_subprocess_exec(
+        *leashed(command(tmp_path)),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, **place, "QUEUES": "payments:compensation"},
+    )
+
+    async def is_there() -> bool:
+        found = await Queues(groups.store.redis, prefix).connections() or ()
+        return {name for name in names if has_listener(prefix, name, found)} == {
+            "payments:compensation"
+        }
+
+    try:
+        await eventually(is_there)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        await process.communicate()
+
+
+@pytest.mark.parametrize("flavour", ["node", "python"])
+def test_the_deployments_are_accepted(
+    jobgroup_crd: ApiServer, namespace: str, flavour: str
+) -> None:
+    file = EXAMPLE / f"deployment-{flavour}.yaml"
+    jobgroup_crd.kubectl("-n", namespace, "apply", "--dry-run=server", "-f", str(file))
+    deployment, pool = yaml.safe_load_all(file.read_text())
+    assert pool["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    env = {each["name"]: each["value"] for each in container["env"]}
+    assert env["QUEUES"] == pool["spec"]["queueName"]
+    assert "replicas" not in deployment["spec"]
 
 
 def test_npm_installs_a_version_that_is_tested() -> None:

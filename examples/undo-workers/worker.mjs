@@ -38,12 +38,20 @@ const work = (queue, run, options) => {
   return worker;
 };
 
-const workers = Object.keys(jobs).flatMap((queue) => [
-  work(queue, jobs[queue], { prefix }),
+// Those named in QUEUES, or all: a Deployment that a WorkerPool scales works on one queue alone.
+const wanted = process.env.QUEUES?.split(",");
+const isWanted = (queue) => wanted?.includes(queue) ?? true;
+
+const workers = [
+  ...Object.keys(jobs)
+    .filter(isWanted)
+    .map((queue) => work(queue, jobs[queue], { prefix })),
   // The undos' queue is `<queue>:compensation`. Node refuses a colon in a queue's name, so the first
   // half goes into the prefix: the keys are the same.
-  work("compensation", undos[queue], { prefix: `${prefix}:${queue}` }),
-]);
+  ...Object.keys(undos)
+    .filter((queue) => isWanted(`${queue}:compensation`))
+    .map((queue) => work("compensation", undos[queue], { prefix: `${prefix}:${queue}` })),
+];
 
 // Finish the jobs at hand, take no more.
 for (const signal of ["SIGINT", "SIGTERM"]) {

@@ -58,6 +58,18 @@ def apologize(undo: Data) -> None:
     say(f"apologized to {undo['compensationData']['to']}")
 
 
+RUNS: dict[str, Callable[[Data], Data | None]] = {
+    "payments": charge,
+    "payments:compensation": refund,
+    "inventory": reserve,
+    "inventory:compensation": release,
+    "notifications": confirm,
+    "notifications:compensation": apologize,
+}
+# Those named in QUEUES, or all: a Deployment that a WorkerPool scales works on one queue alone.
+WANTED = os.environ["QUEUES"].split(",") if "QUEUES" in os.environ else list(RUNS)
+
+
 def work(queue: str, run: Callable[[Data], Data | None]) -> Worker:
     async def process(job: Any, _token: str) -> Data | None:
         return run(job.data)
@@ -72,14 +84,7 @@ async def main() -> None:
     stopped = asyncio.Event()
     for stop in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(stop, stopped.set)
-    workers = [
-        work("payments", charge),
-        work("payments:compensation", refund),
-        work("inventory", reserve),
-        work("inventory:compensation", release),
-        work("notifications", confirm),
-        work("notifications:compensation", apologize),
-    ]
+    workers = [work(queue, run) for queue, run in RUNS.items() if queue in WANTED]
     say("working")
     await stopped.wait()
     # Finish the jobs at hand, take no more.
