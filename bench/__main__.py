@@ -14,6 +14,7 @@ from bench.failing import failing
 from bench.growth import growth
 from bench.harness import Bench, Row
 from bench.operating import operating
+from bench.scaling import scaling
 from bench.settling import settling
 
 RESULTS = Path(__file__).with_name("results.json")
@@ -30,7 +31,7 @@ async def measure_all() -> list[Row]:
     """Run every measurement, and print as it goes."""
     rows: list[Row] = []
     async with Bench.start() as bench:
-        for measure in (creation, settling, failing, growth, operating):
+        for measure in (creation, settling, failing, growth, operating, scaling):
             for row in await measure(bench):
                 print(line(row), flush=True)
                 rows.append(row)

@@ -64,6 +64,10 @@ class Sizes:
     finished: int = 9_000
     running: int = 1_000
     rest: float = 60
+    pools: int = 500
+    bursts: int = 40
+    # Longer than pools are left alone at most.
+    pool_rest: float = 150
 
 
 QUICK = Sizes(
@@ -78,6 +82,9 @@ QUICK = Sizes(
     finished=50,
     running=10,
     rest=1,
+    pools=5,
+    bursts=2,
+    pool_rest=1,
 )
 
 

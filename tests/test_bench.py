@@ -17,6 +17,9 @@ BARS = {
     "10 jobs, all but one done: longest call",
     "10 jobs, all but one waiting, beside 1,000 others: longest call",
     "create: 200 groups there over 100",
+    "1 pool: undo added to workload scaled, median",
+    "5 pools: scale writes a burst of 50",
+    "5 pools at rest: writes",
 }
 
 

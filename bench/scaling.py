@@ -1,0 +1,174 @@
+"""WorkerPools: how soon a job that appears scales its workload, how many writes a burst costs, and
+what very many pools cost that have nothing to do.
+"""
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from statistics import median
+from typing import Any
+
+from bench.harness import Bench, Row
+from bench.operating import Field, cpu_of, in_flight, the_field
+from testbed.operators import OperatorProcess, operator_running
+from testbed.stock import StockClient
+from testbed.workloads import pool, workload
+
+POOLS = "/apis/jobgroups.dev/v1alpha1/namespaces/default/workerpools"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+BURST = [{"name": "undo", "data": {}} for _ in range(50)]
+
+
+async def scaling(bench: Bench) -> list[Row]:
+    """Measure it all."""
+    few, many = 1, bench.sizes.pools
+    async with the_field() as field:
+        return [
+            *await with_pools(field, few, bench.sizes.bursts),
+            *await with_pools(field, many, bench.sizes.bursts, bench.sizes.pool_rest),
+        ]
+
+
+async def with_pools(field: Field, count: int, bursts: int, rest: float = 0) -> list[Row]:
+    """Let bursts come to one of so many pools after the other; then let all of them rest."""
+    names = [f"of-{count}-{n}" for n in range(count)]
+    await make(field, names)
+    what = f"{count:,} pool" if count == 1 else f"{count:,} pools"
+    with operator_running(
+        field.folder, field.api.operator, field.redis.url, "bull", f"scaler-{count}"
+    ) as process:
+        await told(field, names)
+        resting = await at_rest(field, process, rest, what) if rest else []
+        waits, writes = await wake(field, names, bursts)
+    waits.sort()
+    worst = waits[min(len(waits) - 1, int(len(waits) * 0.99))]
+    await clear(field, names)
+    return [
+        Row(f"{what}: undo added to workload scaled, median", median(waits), "ms", at_most=1000),
+        Row(f"{what}: undo added to workload scaled, 99 %", worst, "ms", at_most=1000),
+        Row(f"{what}: scale writes a burst of {len(BURST)}", writes, "", at_most=1),
+        *resting,
+    ]
+
+
+async def make(field: Field, names: list[str]) -> None:
+    """Make a workload and a pool of each name."""
+
+    async def one(name: str) -> None:
+        await field.admin.request("POST", DEPLOYMENTS, workload(name))
+        made = pool(name, f"{name}:compensation", cooldownSeconds=0, jobsPerReplica=10)
+        await field.admin.request("POST", POOLS, made)
+
+    await in_flight(one, names)
+
+
+async def clear(field: Field, names: list[str]) -> None:
+    """Remove all of it."""
+
+    async def one(name: str) -> None:
+        await field.admin.find("DELETE", f"{POOLS}/{name}")
+        await field.admin.find("DELETE", f"{DEPLOYMENTS}/{name}")
+
+    await in_flight(one, names)
+    await field.client.flushall()
+
+
+async def told(field: Field, names: list[str]) -> None:
+    """Wait until the operator has said something of each pool."""
+    wanted = set(names)
+    while wanted:
+        await asyncio.sleep(0.2)
+        found = await field.admin.request("GET", POOLS)
+        wanted -= {
+            item["metadata"]["name"] for item in found["items"] if "backlog" in item["status"]
+        }
+
+
+async def wake(field: Field, names: list[str], bursts: int) -> tuple[list[float], float]:
+    """Return how long each burst took to scale its workload, and the writes one needed."""
+    waits = []
+    written = scale_writes(field)
+    async with (
+        replicas_of(field) as seen,
+        await StockClient.start("bullmq6", field.redis.url, "bull") as client,
+    ):
+        await client.manage(f"{names[0]}:compensation", "count")  # so that it has begun
+        for n in range(bursts):
+            name = names[n % len(names)]
+            added = time.time()
+            await client.manage(f"{name}:compensation", "addBulk", BURST)
+            waits.append((await _when(seen, name, "5") - added) * 1000)
+            await client.manage(f"{name}:compensation", "drain")
+            await _when(seen, name, "0")
+    # Each burst also ends, in one write more.
+    return waits, (scale_writes(field) - written) / bursts - 1
+
+
+def scale_writes(field: Field) -> int:
+    """Return how often the API server was asked to scale."""
+    return _counted(field, 'subresource="scale"')
+
+
+def writes(field: Field) -> int:
+    """Return how many writes to pools and workloads the API server has counted."""
+    return sum(_counted(field, f'resource="{name}"') for name in ("deployments", "workerpools"))
+
+
+def _counted(field: Field, label: str) -> int:
+    text = field.api.kubectl("get", "--raw", "/metrics")
+    counters = re.findall(r"^apiserver_request_total\{(.*)\} (\d+)", text, re.MULTILINE)
+    return sum(
+        int(count) for labels, count in counters if label in labels and 'verb="PATCH"' in labels
+    )
+
+
+Seen = asyncio.Queue[tuple[str, str, float]]
+
+
+@asynccontextmanager
+async def replicas_of(field: Field) -> AsyncIterator[Seen]:
+    """Watch all workloads; note each change of replicas when it is seen."""
+    process = await asyncio.create_subprocess_exec(
+        *("kubectl", "get", "deployments", "--watch", "--no-headers"),
+        *("-o", "custom-columns=NAME:.metadata.name,REPLICAS:.spec.replicas"),
+        env={**os.environ, "PATH": f"{field.api.kubectl_path.parent}:{os.environ['PATH']}"},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    seen: Seen = asyncio.Queue()
+
+    async def note() -> None:
+        assert process.stdout is not None, "started with a pipe"
+        async for line in process.stdout:
+            name, replicas = line.decode().split()
+            seen.put_nowait((name, replicas, time.time()))
+
+    noting = asyncio.create_task(note())
+    try:
+        await seen.get()  # what is there is listed first
+        yield seen
+    finally:
+        process.kill()
+        await process.wait()
+        await noting
+
+
+async def _when(seen: Seen, name: str, replicas: str) -> float:
+    """Return when a workload was seen to have so many."""
+    while True:
+        found: Any = await seen.get()
+        if found[:2] == (name, replicas):
+            return float(found[2])
+
+
+async def at_rest(field: Field, process: OperatorProcess, seconds: float, what: str) -> list[Row]:
+    """Let all pools be for a while."""
+    written, used, start = writes(field), cpu_of(process), time.perf_counter()
+    await asyncio.sleep(seconds)
+    used, took = cpu_of(process) - used, time.perf_counter() - start
+    return [
+        Row(f"{what} at rest: writes", float(writes(field) - written), "", at_most=0),
+        Row(f"{what} at rest: of a core", 100 * used / took, "%", at_most=1),
+    ]
