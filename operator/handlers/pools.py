@@ -6,6 +6,7 @@ polls. Pools are few and small; they are kept in memory whole.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 GATHER_SECONDS = 0.25
 # A pool is looked at this often even if nothing stirs.
 SLOW_SECONDS = 120.0
+# Without any pool the loop comes round this often, so that it is seen to be alive.
+ALONE_SECONDS = 30.0
 AT_ONCE = 20
 AWAY = "RedisUnavailable"
 
@@ -34,6 +37,7 @@ class Pools:
 
     cluster: Cluster
     queues: Queues
+    alive_at: float = field(default_factory=time.monotonic)
     _pools: dict[str, Pool] = field(default_factory=dict)
     _noticed: asyncio.Event = field(default_factory=asyncio.Event)
     _scaler: Scaler = field(init=False)
@@ -67,6 +71,7 @@ class Pools:
         failures = 0
         while True:
             leave_if_cancelled()
+            self.alive_at = time.monotonic()
             try:
                 await self._wait()
                 await self.look()
@@ -117,7 +122,9 @@ class Pools:
     async def _wait(self) -> None:
         """Wait until a queue stirs, a pool is due, or one is new."""
         if not self._pools:
-            await self._noticed.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ALONE_SECONDS):
+                    await self._noticed.wait()
         self._noticed.clear()
         soonest = min((pool.due for pool in self._pools.values()), default=0.0)
         wait = soonest - time.monotonic()
@@ -133,7 +140,8 @@ class Pools:
 
     async def _attend(self, pool: Pool, what: Backlog | Trouble) -> None:
         """Look at one pool; an error holds up no other."""
-        pool.due = time.monotonic() + SLOW_SECONDS
+        self.alive_at = time.monotonic()
+        pool.due = self.alive_at + SLOW_SECONDS
         context = {"namespace": pool.ref.namespace, "workerpool": pool.ref.name}
         try:
             try:

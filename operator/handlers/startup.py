@@ -72,6 +72,7 @@ class Operator:
             self._run(f"worker {number}", self.reconciler.work())
         self._health.live["driver"] = lambda: _is_stuck(driver.alive_at)
         self._health.live["changes"] = lambda: _is_stuck(follower.alive_at)
+        self._health.live["pools"] = lambda: _is_stuck(self.pools.alive_at)
         self._health.live["lease"] = lambda: "" if self._lease.is_held else "it is lost"
         self._health.live["watch"] = watch_is_dead
 
