@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 from handlers.cluster import ApiError, Cluster, Conflict, Ref
 from handlers.scaling import Body, Pool, Scaler
+from jobgroup.conditions import Trouble
 from jobgroup.connection import RedisError, backoff, leave_if_cancelled
 from jobgroup.queues import Queues
 from jobgroup.replicas import Backlog
-from jobgroup.status import Trouble
 
 logger = logging.getLogger(__name__)
 

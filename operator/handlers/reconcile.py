@@ -13,13 +13,13 @@ from handlers.cluster import ApiError, Cluster, Conflict, Ref
 from handlers.failpoints import failpoint
 from handlers.report import PACE_SECONDS, Body, Reporter
 from handlers.workqueue import WorkQueue
+from jobgroup.conditions import Trouble
 from jobgroup.connection import RedisError, is_transient, leave_if_cancelled
 from jobgroup.decisions import FINALIZER, NOTE, TROUBLES, Resource, Step, next_step
 from jobgroup.errors import InvalidGroupStateError, InvalidSpecError, RefusedError
 from jobgroup.plan import Plan, plan_group
 from jobgroup.resource import parse_resource
 from jobgroup.snapshot import GroupState
-from jobgroup.status import Trouble
 from jobgroup.store import Store, now_ms
 
 logger = logging.getLogger(__name__)

@@ -11,11 +11,12 @@ from typing import Any
 from handlers.cluster import ApiError, Cluster, Ref
 from handlers.failpoints import failpoint
 from handlers.workqueue import WorkQueue
+from jobgroup.conditions import Trouble
 from jobgroup.decisions import Resource, look_again_at
 from jobgroup.listeners import nobody_listens
 from jobgroup.news import News, event_of, news_of, news_of_trouble
 from jobgroup.snapshot import ENDED, GroupJob, GroupState
-from jobgroup.status import Trouble, derive_status, skipped
+from jobgroup.status import derive_status, skipped
 from jobgroup.store import Store, now_ms
 
 # Counts are written at most this often, and less often the larger an object is: each write stores

@@ -7,12 +7,12 @@ from typing import Any
 from handlers.cluster import ApiError, Cluster, Ref
 from handlers.failpoints import failpoint
 from handlers.targets import Target, Targets, refused
+from jobgroup.conditions import Trouble
 from jobgroup.news import event_of
 from jobgroup.pool import bounds_of
 from jobgroup.pool_status import Scaling, Workload, pool_status, tells_more
 from jobgroup.queues import Queues, now_ms
 from jobgroup.replicas import Backlog, Bounds, Decision, desired_replicas, wake_in
-from jobgroup.status import Trouble
 
 # A pool is looked at this often while something keeps it from its workload,
 TROUBLED_SECONDS = 10.0

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from handlers.cluster import ApiError, Cluster, Conflict
+from jobgroup.conditions import Trouble
 from jobgroup.pool_status import TARGET_MISSING, Workload
-from jobgroup.status import Trouble
 
 # The autoscalers of a namespace are listed at most this often, however many pools it has.
 AUTOSCALERS_SECONDS = 5.0

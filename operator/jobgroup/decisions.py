@@ -10,8 +10,8 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Any
 
+from jobgroup.conditions import Trouble
 from jobgroup.snapshot import ENDED, GroupState
-from jobgroup.status import Trouble
 
 FINALIZER = "jobgroups.dev/group"
 # Which group this object stands for: `<uid>/<epoch>`. A copy of the object brings another's along.

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from hashlib import sha1
 from typing import Any
 
+from jobgroup.conditions import Trouble, clean, seconds
 from jobgroup.snapshot import ENDED, GroupState
-from jobgroup.status import Trouble, clean, ending, seconds, why
+from jobgroup.status import ending, why
 
 # Why a group was given up that no job had failed of.
 _REQUESTS = {"cancelled": "Cancelled", "DeadlineExceeded": "DeadlineExceeded"}

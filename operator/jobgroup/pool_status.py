@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jobgroup.conditions import Trouble, condition, dated, seconds
 from jobgroup.news import News
 from jobgroup.replicas import Backlog, Decision
-from jobgroup.status import Trouble, condition, dated, seconds
 
 TARGET_MISSING = "TargetMissing"
 _OF_WORKLOAD = {"desiredReplicas", "replicas", "readyReplicas"}

@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from jobgroup.conditions import MAX_REASON
 from jobgroup.options import Model
 from jobgroup.snapshot import JobStatus
 from jobgroup.spec import MAX_JOBS
-from jobgroup.status import MAX_LINES, MAX_REASON
+from jobgroup.status import MAX_LINES
 
 MAX_EVENTS = 10
 MAX_CONDITIONS = 16

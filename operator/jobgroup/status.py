@@ -6,30 +6,20 @@ allowed to read what its jobs are about.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from jobgroup.progress import printable, time_of
+from jobgroup.conditions import Trouble, clean, condition, dated, seconds
 from jobgroup.snapshot import ENDED, GroupJob, GroupState
 
 MAX_LINES = 100
 # Each status write stores the whole object anew; 64 KB are the most a status may have.
 MAX_LINES_BYTES = 40_000
-MAX_REASON = 1024
 PENDING = "PENDING"
 
 # Which jobs a person looks for first.
 _RANKS = {"failed": 0, "active": 1, "pending": 3, "completed": 4, "cancelled": 5}
 _UNDO_RANKS = {"failed": 0, "pending": 2}
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why a resource does not move on; a stalled one needs a person, another only time."""
-
-    reason: str
-    message: str
-    stalled: bool = True
 
 
 def derive_status(
@@ -183,17 +173,6 @@ def ending(group: GroupState) -> str:
     return f"failed, {undone}" + (", the rest could not be" if group.undo_failed_count else "")
 
 
-def seconds(milliseconds: int) -> str:
-    """Spell a time as the Kubernetes API wants it."""
-    return time_of(milliseconds)[:19] + "Z"
-
-
-def clean(text: str) -> str:
-    """Make what a worker wrote harmless: one line, whole characters, at most so many bytes."""
-    whole = printable(text[:MAX_REASON]).encode("utf-8", "replace")[:MAX_REASON]
-    return whole.decode("utf-8", "ignore")
-
-
 def _conditions(
     status: Mapping[str, Any], group: GroupState | None, trouble: Trouble | None, remark: str
 ) -> list[dict[str, str]]:
@@ -234,24 +213,3 @@ def _summary(state: str, group: GroupState | None) -> tuple[str, str, bool]:
         return "Compensating", f"given up, {undone}", False
     reasons = {"COMPLETED": "Completed", "FAILED": "Failed"}
     return reasons.get(state, "CompensationFailed"), ending(group), state != "COMPLETED"
-
-
-def condition(kind: str, is_true: bool, reason: str, message: str) -> dict[str, str]:
-    """Spell a condition, not yet dated."""
-    return {
-        "type": kind,
-        "status": "True" if is_true else "False",
-        "reason": reason,
-        "message": clean(message),
-    }
-
-
-def dated(
-    condition: dict[str, str], previous: Sequence[Mapping[str, Any]], generation: int, now: int
-) -> dict[str, Any]:
-    """Date a condition from when its status last changed."""
-    since = seconds(now)
-    for before in previous:
-        if (before.get("type"), before.get("status")) == (condition["type"], condition["status"]):
-            since = before.get("lastTransitionTime") or since
-    return {**condition, "observedGeneration": generation, "lastTransitionTime": since}

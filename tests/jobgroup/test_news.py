@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from jobgroup.conditions import MAX_REASON, Trouble
 from jobgroup.news import News, event_of, news_of, news_of_trouble
 from jobgroup.snapshot import GroupState
-from jobgroup.status import MAX_REASON, Trouble
 from tests.builders import group
 
 NAMES = {"g-1": "charge"}

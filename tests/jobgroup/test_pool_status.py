@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from jobgroup.conditions import Trouble
 from jobgroup.pool import WorkerPoolStatus, bounds_of
 from jobgroup.pool_status import TARGET_MISSING, Scaling, Workload, pool_status, tells_more
 from jobgroup.replicas import Backlog, Bounds, Decision
-from jobgroup.status import Trouble
 
 NOW = 1_700_000_000_000
 LATER = NOW + 60_000

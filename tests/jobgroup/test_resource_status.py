@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from jobgroup.conditions import Trouble
 from jobgroup.resource_status import JobGroupStatus
 from jobgroup.snapshot import GroupJob
-from jobgroup.status import Trouble, derive_status
+from jobgroup.status import derive_status
 from tests.builders import group
 
 LONG = "\N{PILE OF POO}" * 5000

@@ -7,18 +7,10 @@ from typing import Any, get_args
 
 import pytest
 
+from jobgroup.conditions import MAX_REASON, Trouble, clean, seconds
 from jobgroup.decisions import TROUBLES, Step
 from jobgroup.snapshot import GroupJob, GroupState, JobStatus, UndoStatus
-from jobgroup.status import (
-    MAX_REASON,
-    Trouble,
-    clean,
-    derive_status,
-    ending,
-    seconds,
-    skipped,
-    why,
-)
+from jobgroup.status import derive_status, ending, skipped, why
 from tests.builders import group
 
 NOW = 1_700_000_000_000
