@@ -3,8 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import kopf
 import pytest
+from redis import Redis
 
+from handlers.cluster import Cluster, Conflict
 from testbed.apiserver import KubectlError
 from testbed.resources import Resources, until
 from testbed.stock import StockClient
@@ -119,6 +122,40 @@ async def test_whoever_scales_by_hand_is_corrected_only_by_what_waits(
     workloads.resources.kubectl("scale", "deployment", "hand", "--replicas=4")
     workloads.explains("hand", "cooling down from 4 to 1")
     assert workloads.replicas("hand") == 4
+
+
+async def test_a_leader_that_wakes_too_late_scales_nothing(
+    workloads: Workloads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(workloads.resources.api.operator))
+    workloads.apply(workload("moved", 1))
+    path = f"/apis/apps/v1/namespaces/{workloads.resources.namespace}/deployments/moved"
+    cluster = Cluster(kopf.OperatorSettings())
+    try:
+        read = await cluster.request("GET", path)
+        workloads.resources.kubectl("scale", "deployment", "moved", "--replicas=3")
+        with pytest.raises(Conflict):
+            await cluster.scale(path, read["metadata"]["resourceVersion"], 0)
+    finally:
+        await cluster.close()
+    assert workloads.replicas("moved") == 3
+
+
+async def test_a_queue_that_cannot_be_read_holds_its_own_pool_alone(
+    workloads: Workloads, worker: Worker, store: Redis
+) -> None:
+    spoilt, sound = workloads.queue("spoilt"), workloads.queue("sound")
+    store.set(f"bull:{spoilt}:wait", "no list")
+    workloads.apply(*(workload(name) for name in ("spoilt", "sound")))
+    workloads.apply(pool("spoilt", spoilt), pool("sound", sound))
+    assert "WRONGTYPE" in workloads.says("spoilt", "Ready", "False", "RedisError")
+    client = await worker()
+    await client.add(sound, "waits")
+    workloads.scales_to("sound", 1)
+    store.delete(f"bull:{spoilt}:wait")
+    await client.add(spoilt, "waits")
+    workloads.scales_to("spoilt", 1)
+    workloads.says("spoilt", "Ready", "True", "Counting")
 
 
 @pytest.mark.parametrize(

@@ -154,3 +154,13 @@ async def test_a_statefulset_is_scaled_too(workloads: Workloads, worker: Worker)
     workloads.apply(workload("keepers", 0, "StatefulSet"), made)
     await (await worker()).add(queue, "waits")
     workloads.scales_to("keepers", 1, "statefulset")
+
+
+async def test_two_workloads_may_share_a_queue(workloads: Workloads, worker: Worker) -> None:
+    queue = workloads.queue("common")
+    for name, cooldown in (("left", 1), ("right", 600)):
+        workloads.apply(workload(name), pool(name, queue, cooldownSeconds=cooldown))
+        workloads.says(name, "Ready", "True", "QueueNeverSeen")
+    await (await worker()).add(queue, "waits")
+    workloads.scales_to("left", 1)
+    workloads.scales_to("right", 1)
