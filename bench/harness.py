@@ -67,7 +67,7 @@ class Sizes:
     pools: int = 500
     bursts: int = 40
     # Longer than pools are left alone at most.
-    pool_rest: float = 150
+    pool_rest: float = 330
 
 
 QUICK = Sizes(

@@ -24,9 +24,11 @@ logger = logging.getLogger(__name__)
 # A burst is one look: jobs that come within this time are counted together.
 GATHER_SECONDS = 0.25
 # A pool is looked at this often even if nothing stirs.
-SLOW_SECONDS = 120.0
+SLOW_SECONDS = 300.0
 # Without any pool the loop comes round this often, so that it is seen to be alive.
 ALONE_SECONDS = 30.0
+# A pool that is new or changed is seen after this long at most.
+BLOCK_SECONDS = 2.0
 AT_ONCE = 20
 AWAY = "RedisUnavailable"
 
@@ -130,7 +132,7 @@ class Pools:
         wait = soonest - time.monotonic()
         seen = {pool.queue: pool.event for pool in self._pools.values() if pool.event}
         if wait > 0 and seen:
-            stirred = await self.queues.stirred(seen, min(wait, 1.0))
+            stirred = await self.queues.stirred(seen, min(wait, BLOCK_SECONDS))
             for pool in self._pools.values():
                 if pool.queue in stirred:
                     pool.due = 0.0
