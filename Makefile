@@ -52,7 +52,7 @@ format: install ## Rewrite the Python code in the house style
 
 .PHONY: test
 test: lint ## Install, lint, then run every test that needs no container engine (ARGS= for pytest, and no coverage then)
-	@exec $(LEASH) $(BIN)/python -m pytest --ignore=tests/e2e $(or $(ARGS),-n 2 --dist worksteal --cov --cov-report=term)
+	@exec $(LEASH) $(BIN)/python -m pytest --ignore=tests/e2e $(or $(ARGS),-n 3 --dist worksteal --cov --cov-report=term)
 
 .PHONY: planted-bugs
 planted-bugs: install ## Check that bugs planted in the Lua, one at a time, are each found (slow)

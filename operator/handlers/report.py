@@ -115,16 +115,17 @@ class Reporter:
 
     async def tell_of_end(self, ref: Ref, body: Body, group: GroupState) -> None:
         """Post what an object that goes will not tell any more: above all, undos that failed."""
-        try:
-            await self._post(ref, body, news_of(_stands(ref, body), group, _names(ref, body)))
-        except ApiError as error:
-            if error.code != 403:  # a namespace that goes takes no more events
-                raise
+        await self._post(ref, body, news_of(_stands(ref, body), group, _names(ref, body)))
 
     async def _post(self, ref: Ref, body: Body, news: Sequence[News]) -> None:
         for each in news:
             failpoint("event")
-            await self._cluster.post_event(ref.namespace, event_of(each, body, now_ms()))
+            try:
+                await self._cluster.post_event(ref.namespace, event_of(each, body, now_ms()))
+            except ApiError as error:
+                # A namespace that goes takes no more events, and that must hold up nothing else.
+                if error.code != 403:
+                    raise
 
     def come_back(self, ref: Ref, body: Body, group: GroupState | None) -> None:
         """Have an object looked at again when time alone will call for it."""

@@ -272,3 +272,17 @@ async def test_cancelling_in_one_cluster_cancels_nothing_in_another(
 def uid(api: ApiServer) -> str:
     """Return what tells a cluster from others."""
     return api.kubectl("get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
+
+
+async def test_a_namespace_that_takes_no_more_events_holds_up_no_status(
+    resources: Resources, worker: Starter
+) -> None:
+    client = await worker()
+    queue = f"pay-{resources.namespace}"
+    resources.apply(manifest("order", job("charge", queue)))
+    resources.reaches("order", state="ACTIVE")
+    # Nothing empties it here, so the object stays; but the API server refuses whatever is new.
+    resources.api.kubectl("delete", "namespace", resources.namespace, "--wait=false")
+    await client.work(queue, {"charge": fails_for_good("no")})
+    resources.reaches("order", state="FAILED")
+    assert resources.events("order") == []
