@@ -277,7 +277,7 @@ def uid(api: ApiServer) -> str:
 async def test_a_namespace_that_takes_no_more_events_holds_up_no_status(
     resources: Resources, worker: Starter
 ) -> None:
-    client = await worker()
+    client = await worker("bullmq6")
     queue = f"pay-{resources.namespace}"
     resources.apply(manifest("order", job("charge", queue)))
     resources.reaches("order", state="ACTIVE")
