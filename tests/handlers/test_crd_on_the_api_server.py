@@ -509,12 +509,13 @@ def test_what_kubectl_get_shows(kubectl: Kubectl) -> None:
         failure={"jobName": "charge", "reason": "no money", "attemptsMade": 3},
         finishedAt="2026-01-01T00:00:00Z",
     )
-    for name in ("jg", "jobgroups", "sagas"):
+    for name in ("jg", "jobgroups"):
         head, row = columns(kubectl("get", name))
         assert [cell.strip() for cell in head] == [
             *("NAME", "STATE", "PROGRESS", "UNDONE", "FAILED JOB", "AGE")
         ]
         assert [cell.strip() for cell in row][:5] == ["order", "FAILED", "1/2", "1/1", "charge"]
+    assert "jobgroup.jobgroups.dev/order" in kubectl("get", "sagas", "-o", "name").split()
     head, row = columns(kubectl("get", "jg", "-o", "wide"))
     assert [cell.strip() for cell in head][5:] == ["REASON", "GROUP ID", "FINISHED", "AGE"]
     assert [cell.strip() for cell in row][5:7] == ["no money", "123"]
