@@ -26,6 +26,9 @@ refs: dict[str, Ref] = {}
 @kopf.on.startup()
 async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> None:
     settings.posting.enabled = False
+    # As the operator has them: else a burst opens more connections than redis-py allows.
+    settings.queueing.worker_limit = 20
+    settings.queueing.idle_timeout = 0.05
     await Health(int(os.environ["PORT"])).start()
     memo.cluster = Cluster(settings)
     memo.store = Store(connect(os.environ["REDIS_URL"]), os.environ["BULLMQ_PREFIX"])
