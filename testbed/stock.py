@@ -28,7 +28,7 @@ from testbed.toolchain import node
 
 CLIENTS = Path(__file__).resolve().parent / "workers"
 FLAVOURS = ("bullmq5", "bullmq6", "python")
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 # A report may carry a job's whole data; asyncio's own limit of 64 KB a line is too small for that.
 LINE_LIMIT = 64 * 1024 * 1024
 

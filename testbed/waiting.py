@@ -5,7 +5,7 @@ import time
 import urllib.request
 from collections.abc import Awaitable, Callable
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 
 def answers(url: str) -> bool:
