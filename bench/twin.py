@@ -15,7 +15,7 @@ from handlers.health import Health
 from jobgroup import Driver, Store, connect
 from jobgroup.decisions import Resource
 from jobgroup.plan import plan_group
-from jobgroup.resource import parse_resource
+from jobgroup.resource import parse_definition
 from jobgroup.snapshot import Settled
 from jobgroup.status import derive_status
 from jobgroup.store import now_ms
@@ -64,7 +64,7 @@ async def status_of(memo: kopf.Memo, body: Any, settled: Settled | None) -> dict
 async def create(body: kopf.Body, patch: kopf.Patch, memo: kopf.Memo, **_: Any) -> None:
     whole = dict(body)
     meta = whole["metadata"]
-    definition = parse_resource(whole)[1]
+    definition = parse_definition(whole)
     refs[meta["uid"]] = Ref(meta["namespace"], meta["name"], meta["uid"])
     await memo.store.create([plan_group(definition, meta["uid"])])
     patch.status.update(await status_of(memo, whole, None))

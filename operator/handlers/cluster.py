@@ -18,8 +18,8 @@ from typing import Any
 import aiohttp
 import kopf
 
-GROUP_VERSION = "jobgroups.dev/v1alpha1"
-PLURAL = "jobgroups"
+from jobgroup.resource import API_VERSION, PLURAL
+
 TIMEOUT_SECONDS = 30
 MANAGER = "jobgroup-operator"
 MERGE = "application/merge-patch+json"
@@ -46,7 +46,7 @@ class Ref:
 
     @property
     def path(self) -> str:
-        return f"/apis/{GROUP_VERSION}/namespaces/{self.namespace}/{self.plural}/{self.name}"
+        return f"/apis/{API_VERSION}/namespaces/{self.namespace}/{self.plural}/{self.name}"
 
 
 def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
@@ -153,11 +153,9 @@ class Cluster:
             raise ApiError(0, f"the API server is out of reach: {error!r}") from None
 
     async def _send(self, method: str, path: str, body: Any, kind: str) -> dict[str, Any]:
-        if self._session is None:
-            self._open()
-        assert self._session is not None, "just opened"  # noqa: S101 (for the type checker)
+        session = self._session or self._open()
         headers = {"Content-Type": kind} if body is not None else {}
-        async with self._session.request(
+        async with session.request(
             method, f"{self._server}{path}", json=body, headers=headers
         ) as answer:
             if answer.status < 300:
@@ -170,7 +168,7 @@ class Cluster:
             error = Conflict if answer.status == 409 else ApiError
             raise error(answer.status, text[:1024], float(wait) if wait.isdecimal() else 0)
 
-    def _open(self) -> None:
+    def _open(self) -> aiohttp.ClientSession:
         info = login(settings=self._settings)
         if info is None:
             raise ApiError(0, "there is neither a service account nor a kubeconfig to log in with")
@@ -182,6 +180,7 @@ class Cluster:
             timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
             trust_env=info.trust_env,
         )
+        return self._session
 
     async def close(self) -> None:
         """Close all connections; the next call opens new ones."""

@@ -7,6 +7,7 @@ is idempotent, and the object and Redis together say where to go on.
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from handlers.cluster import ApiError, Cluster, Conflict, Ref
@@ -18,7 +19,7 @@ from jobgroup.connection import RedisError, is_transient, leave_if_cancelled
 from jobgroup.decisions import FINALIZER, NOTE, TROUBLES, Resource, Step, next_step
 from jobgroup.errors import InvalidGroupStateError, InvalidSpecError, RefusedError
 from jobgroup.plan import Plan, plan_group
-from jobgroup.resource import parse_resource
+from jobgroup.resource import parse_definition
 from jobgroup.snapshot import GroupState
 from jobgroup.store import Store, now_ms
 
@@ -58,9 +59,7 @@ class Reconciler:
             Step.CANCEL: self._cancel,
             Step.EXPIRE: self._expire,
             Step.REPORT: self._report,
-            Step.SUSPENDED: self._explain,
-            Step.CANCELLED: self._explain,
-            Step.LOST: self._explain,
+            **{step: partial(self._explain, step) for step in TROUBLES},
             Step.DELETE: self._delete,
             Step.LEAVE: self._leave,
             Step.REMOVE: self._remove,
@@ -77,13 +76,12 @@ class Reconciler:
         if self._reporter.is_echo(body):
             return
         resource = Resource.read(body)
-        observed = (body.get("status") or {}).get("observedGeneration")
         if resource.deleting:
             wanted = resource.claimed
             if wanted:
                 self.running[ref.uid] = ref
         elif resource.ended:
-            wanted = observed != resource.generation or resource.ttl_seconds is not None
+            wanted = resource.observed != resource.generation or resource.ttl_seconds is not None
         else:
             wanted = True
             self.running[ref.uid] = ref
@@ -152,9 +150,8 @@ class Reconciler:
     async def _report(self, look: Look) -> None:
         await self._reporter.report(look.ref, look.body, look.group)
 
-    async def _explain(self, look: Look) -> None:
+    async def _explain(self, step: Step, look: Look) -> None:
         """Say why there is no group and will not be one, or not yet."""
-        step = next_step(look.resource, None, look.epoch, now_ms())
         state = "FAILED" if step is Step.CANCELLED else ""
         await self._reporter.report(look.ref, look.body, trouble=TROUBLES[step], state=state)
 
@@ -180,7 +177,7 @@ class Reconciler:
 
     def _plan(self, look: Look) -> Plan:
         """Spell out the group that an object asks for, or raise what is wrong with it."""
-        _, definition = parse_resource(look.body)
+        definition = parse_definition(look.body)
         resource = f"{look.ref.namespace}/{look.ref.name}"
         return plan_group(definition, look.ref.uid, self._owner, resource)
 

@@ -74,7 +74,7 @@ class Operator:
         self._health.live["changes"] = lambda: _is_stuck(follower.alive_at)
         self._health.live["pools"] = lambda: _is_stuck(self.pools.alive_at)
         self._health.live["lease"] = lambda: "" if self._lease.is_held else "it is lost"
-        self._health.live["watch"] = watch_is_dead
+        self._health.live["watch"] = WatchCheck()
 
     async def stop(self) -> None:
         """End everything and let another replica begin."""
@@ -129,15 +129,21 @@ def _is_stuck(alive_at: float) -> str:
     return "it is stuck" if time.monotonic() - alive_at > DEAD_SECONDS else ""
 
 
-def watch_is_dead() -> str:
+class WatchCheck:
     """kopf does not restart a watcher that died; then this process is of no use."""
-    watchers = [task for task in asyncio.all_tasks() if _is_watcher(task)]
-    if watchers:
-        watch_is_dead.missed_since = None  # type: ignore[attr-defined]
-        return ""
-    since = getattr(watch_is_dead, "missed_since", None) or time.monotonic()
-    watch_is_dead.missed_since = since  # type: ignore[attr-defined]
-    return "nobody watches" if time.monotonic() - since > DEAD_SECONDS else ""
+
+    def __init__(self) -> None:
+        self._missed_since: float | None = None
+
+    def __call__(self) -> str:
+        """Say what is wrong: a watcher may be missing for a moment, but not for long."""
+        now = time.monotonic()
+        if any(_is_watcher(task) for task in asyncio.all_tasks()):
+            self._missed_since = None
+        elif self._missed_since is None:
+            self._missed_since = now
+        missed = 0.0 if self._missed_since is None else now - self._missed_since
+        return "nobody watches" if missed > DEAD_SECONDS else ""
 
 
 def _is_watcher(task: asyncio.Task[Any]) -> bool:

@@ -4,11 +4,12 @@ from typing import Any
 
 import kopf
 
-from handlers.cluster import GROUP_VERSION, PLURAL, ref_of
+from handlers.cluster import ref_of
 from jobgroup import pool
+from jobgroup.resource import API_VERSION, PLURAL
 
 
-@kopf.on.event(GROUP_VERSION, PLURAL)
+@kopf.on.event(API_VERSION, PLURAL)
 async def notice(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
     """Pass an event on."""
     body = event["object"]
@@ -19,7 +20,7 @@ async def notice(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
         memo.operator.reconciler.notice(ref, body)
 
 
-@kopf.on.event(GROUP_VERSION, pool.PLURAL)
+@kopf.on.event(API_VERSION, pool.PLURAL)
 async def notice_pool(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
     """Pass an event of a WorkerPool on."""
     body = event["object"]

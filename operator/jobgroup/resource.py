@@ -19,6 +19,7 @@ API_GROUP = "jobgroups.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{API_GROUP}/{VERSION}"
 KIND = "JobGroup"
+PLURAL = "jobgroups"
 
 # Ten years: what is longer was meant as never, and never is said by leaving it out.
 MAX_SECONDS = 10 * 365 * 24 * 3600

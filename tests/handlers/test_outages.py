@@ -267,8 +267,9 @@ async def test_it_is_not_alive_when_nobody_has_watched_for_long(
 ) -> None:
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    assert startup.watch_is_dead() == ""
+    check = startup.WatchCheck()
+    assert check() == ""
     now += startup.DEAD_SECONDS
-    assert startup.watch_is_dead() == ""
+    assert check() == ""
     now += 1
-    assert startup.watch_is_dead() == "nobody watches"
+    assert check() == "nobody watches"
