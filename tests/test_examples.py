@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -153,3 +154,9 @@ def test_npm_installs_a_version_that_is_tested() -> None:
     asked = json.loads((EXAMPLE / "package.json").read_text())["dependencies"]["bullmq"]
     tested = json.loads((CLIENTS / "package.json").read_text())["dependencies"]["bullmq6"]
     assert asked.removeprefix("^") == tested.removeprefix("npm:bullmq@")
+
+
+def test_the_file_that_the_readme_adds_without_kubernetes_can_be_added() -> None:
+    root = EXAMPLE.parents[1]
+    (named,) = re.findall(r"python -m jobgroup add (\S+)", (root / "README.md").read_text())
+    assert read_plans((root / named).read_text(), named)
