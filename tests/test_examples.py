@@ -4,11 +4,11 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import signal
-import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,28 +18,28 @@ from jobgroup.definition import read_plans
 from jobgroup.listeners import has_listener
 from jobgroup.queues import Queues
 from testbed.apiserver import ApiServer
+from testbed.examples import ORDERS, node_worker, python_worker
 from testbed.fixtures import QueueNamer
 from testbed.processes import leashed
-from testbed.stock import CLIENTS, PATIENCE_SECONDS
-from testbed.toolchain import node
+from testbed.stock import CLIENTS, PATIENCE_SECONDS, StockClient
 from testbed.waiting import eventually
 
-EXAMPLE = Path(__file__).resolve().parents[1] / "examples/undo-workers"
-ORDER = (EXAMPLE / "order.yaml").read_text()
-QUEUES = ("payments", "inventory", "notifications")
+ROOT = ORDERS.parents[1]
+ORDER = (ORDERS / "order.yaml").read_text()
+REFUSED = (ORDERS / "order-refused.yaml").read_text()
+QUEUES = ("payments", "inventory", "shipping")
+PAYMENT = {"orderId": "9", "amount": 5}
+RESERVATION = {"orderId": "9", "sku": "teapot", "quantity": 1}
+PARCEL = {"orderId": "9", "city": "Oslo"}
+# Queue, job, its data, its undo, and what the job returns.
+TWICE = [
+    ("payments", "charge-payment", PAYMENT, "refund-payment", "paymentId", "pay-9"),
+    ("inventory", "reserve-stock", RESERVATION, "release-stock", "reservationId", "res-9"),
+    ("shipping", "book-shipping", PARCEL, "cancel-shipping", "parcelId", "box-9"),
+]
 
-
-def node_worker(folder: Path) -> list[str]:
-    """Copy the example and give it the BullMQ that `npm install` would."""
-    for file in ("worker.mjs", "package.json"):
-        shutil.copy(EXAMPLE / file, folder)
-    (folder / "node_modules").mkdir()
-    (folder / "node_modules/bullmq").symlink_to(CLIENTS / "node_modules/bullmq6")
-    return [str(node()), str(folder / "worker.mjs")]
-
-
-def python_worker(_folder: Path) -> list[str]:
-    return [sys.executable, str(EXAMPLE / "worker.py")]
+Worker = asyncio.subprocess.Process
+Starter = Callable[..., Any]
 
 
 @pytest.fixture
@@ -55,8 +55,45 @@ async def groups(redis_url: str, prefix: str, queue: QueueNamer) -> AsyncIterato
         redis, books = groups.store.redis, keys.books(prefix)
         for group_id in await redis.zrange(f"{books}:saga:ended", 0, -1):
             await groups.remove_group(str(group_id))
-        tombs = [key async for key in redis.scan_iter(f"{books}:tomb:*")]
-        await redis.delete(f"{books}:events", keys.marker(prefix), *tombs)
+        left = [key async for key in redis.scan_iter(f"{books}:tomb:*")]
+        left += [key async for key in redis.scan_iter(f"{prefix}-shop:*")]
+        await redis.delete(f"{books}:events", keys.marker(prefix), *left)
+
+
+@pytest.fixture(params=["node", "python"])
+def worker(request: pytest.FixtureRequest, redis_url: str, prefix: str, tmp_path: Path) -> Starter:
+    """Run the example's worker of one kind; pytest runs the test once for each."""
+    command = node_worker(tmp_path) if request.param == "node" else python_worker()
+
+    @asynccontextmanager
+    async def running(**settings: str) -> AsyncIterator[Worker]:
+        process = await asyncio.create_subprocess_exec(
+            *leashed(command),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "REDIS_URL": redis_url, "BULLMQ_PREFIX": prefix, **settings},
+        )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.communicate()
+
+    return running
+
+
+async def hear(process: Worker) -> str:
+    assert process.stdout is not None
+    return (await process.stdout.readline()).decode().strip()
+
+
+async def leave(process: Worker) -> list[str]:
+    """Ask a worker to end, and return what it had said and was not heard yet."""
+    process.send_signal(signal.SIGTERM)
+    output, _ = await process.communicate()
+    assert process.returncode == 0
+    return output.decode().splitlines()
 
 
 async def run(groups: JobGroups, text: str) -> GroupState:
@@ -66,61 +103,86 @@ async def run(groups: JobGroups, text: str) -> GroupState:
     return await groups.wait_for_group(plans[0].group_id, PATIENCE_SECONDS)
 
 
-@pytest.mark.parametrize("command", [node_worker, python_worker])
-async def test_an_order_is_done_or_undone(
-    groups: JobGroups,
-    redis_url: str,
-    prefix: str,
-    tmp_path: Path,
-    command: Callable[[Path], list[str]],
-) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *leashed(command(tmp_path)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "REDIS_URL": redis_url, "BULLMQ_PREFIX": prefix},
-    )
-    try:
-        assert process.stdout is not None
-        assert await process.stdout.readline() == b"working\n"
+async def books(groups: JobGroups, prefix: str) -> dict[str, dict[str, str]]:
+    """Return what the shop has in its books."""
+    redis: Any = groups.store.redis
+    names = ("payments", "reservations", "parcels")
+    return {name: await redis.hgetall(f"{prefix}-shop:{name}") for name in names}
+
+
+async def test_an_order_is_done_or_undone(groups: JobGroups, prefix: str, worker: Starter) -> None:
+    async with worker() as process:
+        assert await hear(process) == "working"
         done = await run(groups, ORDER)
         assert (done.state, done.completed_count, done.undo_count) == ("COMPLETED", 3, 0)
-        undone = await run(groups, ORDER.replace("quantity: 2", "quantity: 1000"))
+        undone = await run(groups, REFUSED)
         assert (undone.state, undone.completed_count) == ("FAILED", 2)
-        assert undone.reason == "there are not 1000 of teapot"
+        assert undone.reason == "no carrier goes to Atlantis"
         assert (undone.undo_count, undone.undone_count) == (2, 2)
-        process.send_signal(signal.SIGTERM)
-        output, _ = await process.communicate()
-        assert process.returncode == 0
-        assert sorted(output.decode().splitlines()) == [
-            "apologized to zoe@example.com",
-            *["charged 99.99 for order 123"] * 2,
-            *["confirmed order 123 to zoe@example.com"] * 2,
-            "refunded pay-123",
-            *["reserve-stock failed: there are not 1000 of teapot"] * 3,
+        assert sorted(await leave(process)) == [
+            *[
+                f"book-shipping failed: no carrier goes to Atlantis (attempt {n} of 3)"
+                for n in (1, 2, 3)
+            ],
+            "booked a parcel to Lisbon for order 123",
+            "charged 99.99 for order 123",
+            "charged 99.99 for order 124",
+            "refunded pay-124: order cancelled",
+            "released res-124",
             "reserved 2 of teapot for order 123",
+            "reserved 2 of teapot for order 124",
         ]
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
+    assert await books(groups, prefix) == {
+        "payments": {"pay-123": "99.99"},
+        "reservations": {"res-123": "2"},
+        "parcels": {"box-123": "Lisbon"},
+    }
 
 
-@pytest.mark.parametrize("command", [node_worker, python_worker])
-async def test_a_deployment_works_on_the_queue_it_is_for(
+async def test_what_runs_twice_is_done_and_undone_once(
     groups: JobGroups,
-    redis_url: str,
     prefix: str,
-    tmp_path: Path,
-    command: Callable[[Path], list[str]],
+    worker: Starter,
+    start_client: Callable[[str], Awaitable[StockClient]],
+) -> None:
+    producer = await start_client("bullmq6")
+    note = {"note": "no"}
+    async with worker() as process:
+        assert await hear(process) == "working"
+        for queue, name, data, undo, field, entry in TWICE:
+            told = {"originalReturnValue": {field: entry}, "compensationData": note}
+            said = []
+            for where, what, about in ((queue, name, data), (f"{queue}:compensation", undo, told)):
+                for _ in range(2):
+                    await producer.add(where, what, about)
+                    said.append(await hear(process))
+            assert "order 9" in said[0]
+            assert said[1] == f"{entry} is in the books already"
+            assert entry in said[2]
+            assert said[3] == f"{entry} is in the books no more"
+        await leave(process)
+    assert not any((await books(groups, prefix)).values())
+
+
+async def test_a_job_that_no_worker_knows_is_failed_at_once_and_the_others_undone(
+    groups: JobGroups, worker: Starter
+) -> None:
+    charge = {"name": "charge-payment", "queueName": "payments", "data": PAYMENT}
+    sing = {"name": "sing", "queueName": "payments", "opts": {"attempts": 3}}
+    undos = {"charge-payment": {"name": "refund-payment", "data": {"note": "no song"}}}
+    order = {"name": "song", "jobs": [charge, sing], "compensation": undos}
+    async with worker() as process:
+        ended = await run(groups, json.dumps(order))
+        assert (ended.state, ended.undone_count) == ("FAILED", 1)
+        assert ended.reason == "no worker of payments knows how to sing"
+        assert ended.failed_attempts == 1
+        await leave(process)
+
+
+async def test_a_deployment_works_on_the_queue_it_is_for(
+    groups: JobGroups, prefix: str, worker: Starter
 ) -> None:
     names = {f"{queue}{tail}" for queue in QUEUES for tail in ("", ":compensation")}
-    place = {"REDIS_URL": redis_url, "BULLMQ_PREFIX": prefix}
-    process = await asyncio.create_subprocess_exec(
-        *leashed(command(tmp_path)),
-        stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, **place, "QUEUES": "payments:compensation"},
-    )
 
     async def is_there() -> bool:
         found = await Queues(groups.store.redis, prefix).connections() or ()
@@ -128,18 +190,23 @@ async def test_a_deployment_works_on_the_queue_it_is_for(
             "payments:compensation"
         }
 
-    try:
+    async with worker(QUEUES="payments:compensation") as process:
         await eventually(is_there)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        await process.communicate()
+        await leave(process)
+
+
+async def test_a_queue_that_the_worker_has_nothing_for_is_said(worker: Starter) -> None:
+    async with worker(QUEUES="payments,mails") as process:
+        _, said = await process.communicate()
+        assert process.returncode != 0
+        assert said.decode().startswith("QUEUES names mails; there are payments,payments:comp")
 
 
 @pytest.mark.parametrize("flavour", ["node", "python"])
 def test_the_deployments_are_accepted(
     jobgroup_crd: ApiServer, namespace: str, flavour: str
 ) -> None:
-    file = EXAMPLE / f"deployment-{flavour}.yaml"
+    file = ORDERS / f"deployment-{flavour}.yaml"
     jobgroup_crd.kubectl("-n", namespace, "apply", "--dry-run=server", "-f", str(file))
     deployment, pool = yaml.safe_load_all(file.read_text())
     assert pool["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
@@ -150,13 +217,15 @@ def test_the_deployments_are_accepted(
     assert "replicas" not in deployment["spec"]
 
 
-def test_npm_installs_a_version_that_is_tested() -> None:
-    asked = json.loads((EXAMPLE / "package.json").read_text())["dependencies"]["bullmq"]
-    tested = json.loads((CLIENTS / "package.json").read_text())["dependencies"]["bullmq6"]
-    assert asked.removeprefix("^") == tested.removeprefix("npm:bullmq@")
+def test_npm_installs_what_the_worker_imports_in_versions_that_are_tested() -> None:
+    asked = json.loads((ORDERS / "package.json").read_text())["dependencies"]
+    imported = re.findall(r'from "(.+)"', (ORDERS / "worker.mjs").read_text())
+    assert sorted(asked) == sorted(imported) == ["bullmq", "ioredis"]
+    locked = json.loads((CLIENTS / "package-lock.json").read_text())["packages"]
+    tested = {"bullmq": "node_modules/bullmq6", "ioredis": "node_modules/ioredis"}
+    assert asked == {name: f"^{locked[path]['version']}" for name, path in tested.items()}
 
 
 def test_the_file_that_the_readme_adds_without_kubernetes_can_be_added() -> None:
-    root = EXAMPLE.parents[1]
-    (named,) = re.findall(r"python -m jobgroup add (\S+)", (root / "README.md").read_text())
-    assert read_plans((root / named).read_text(), named)
+    (named,) = re.findall(r"python -m jobgroup add (\S+)", (ROOT / "README.md").read_text())
+    assert read_plans((ROOT / named).read_text(), named)
