@@ -33,6 +33,11 @@ $(VENV)/.installed: locks/dev.txt
 	  echo "make install: pip could not install locks/dev.txt; check that this machine reaches a package index and has room on its disk" >&2; exit 2; }
 	@touch $@
 
+.PHONY: demo
+demo: $(VENV)/.installed ## See an order fulfilled and one undone, on this machine alone (CI=1 ends by itself)
+	@exec $(LEASH) $(BIN)/python -m testbed.install demo
+	@exec $(LEASH) $(BIN)/python -m testbed.demo
+
 .PHONY: lint
 lint: install ## Check style, types, the import contracts and the Lua scripts
 	@exec $(LEASH) $(BIN)/ruff check .
@@ -44,6 +49,10 @@ lint: install ## Check style, types, the import contracts and the Lua scripts
 .PHONY: generate
 generate: install ## Write deploy/crds/ anew from the models
 	@$(BIN)/python -m jobgroup.generate deploy/crds
+
+.PHONY: picture
+picture: install ## Draw docs/demo.svg anew from a run of the demo
+	@exec $(LEASH) $(BIN)/python -m testbed.demo.picture docs/demo.svg
 
 .PHONY: format
 format: install ## Rewrite the Python code in the house style

@@ -46,6 +46,11 @@ class ApiServer:
             self._stop = undo.pop_all()
 
     @property
+    def servers(self) -> list[Server]:
+        """Return what must run for the API to be there."""
+        return [self._etcd, self._apiserver]
+
+    @property
     def kubectl_path(self) -> Path:
         return self._binaries["kubectl"]
 

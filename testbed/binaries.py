@@ -1,6 +1,7 @@
 """Kubernetes, etcd and kind: found, downloaded, or built from the modules testbed/go pins."""
 
 import hashlib
+import math
 import os
 import platform
 import shutil
@@ -188,16 +189,19 @@ def _go_with_progress(arguments: list[str], total: int, started: float) -> None:
                 said.append(line)
                 if (now := time.monotonic()) - last >= 15:
                     last = now
-                    print(
-                        f"  {len(said)} of at most {total} packages, {now - started:.0f} s",
-                        flush=True,
-                    )
+                    print(progress(len(said), total, now - started), flush=True)
         except BaseException:
             # An interrupted go removes its work folder, a terminated one leaves it.
             build.send_signal(signal.SIGINT)
             raise
     if build.returncode != 0:
         raise _explained("build the binaries", "".join(said[-20:]))
+
+
+def progress(done: int, total: int, seconds: float) -> str:
+    """Say how far a build is, and how long it takes if it goes on like this."""
+    left = math.ceil(seconds / done * (total - done) / 60)
+    return f"  {done} of at most {total} packages in {seconds:.0f} s, at most {left} min more"
 
 
 def _explained(task: str, said: str) -> Unavailable:

@@ -12,18 +12,15 @@ jobgroup_crd       the API server with JobGroups installed
 import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
 
 import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from testbed.apiserver import ApiServer, KubectlError
+from testbed.apiserver import ApiServer
 from testbed.redis_server import RedisServer
+from testbed.resources import install_crds
 from testbed.stock import FLAVOURS, StockClient
-from testbed.waiting import wait_for
-
-CRDS = Path(__file__).resolve().parents[1] / "deploy" / "crds"
 
 QueueNamer = Callable[[str], str]
 ClientStarter = Callable[[], Awaitable[StockClient]]
@@ -136,19 +133,3 @@ def jobgroup_crd(api: ApiServer) -> ApiServer:
     """Install the JobGroup resource, as deploy/crds/ has it, once for the session."""
     install_crds(api)
     return api
-
-
-def install_crds(api: ApiServer) -> None:
-    """Install what deploy/crds/ has, and wait until it is served."""
-    api.kubectl("apply", "-f", str(CRDS))
-    api.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(CRDS))
-    # Established says that the names are accepted; the server reads them anew a moment later.
-    wait_for(lambda: _is_served(api))
-
-
-def _is_served(api: ApiServer) -> bool:
-    try:
-        api.kubectl("get", "jobgroups")
-    except KubectlError:
-        return False
-    return True

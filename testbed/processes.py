@@ -63,6 +63,8 @@ class Server:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=env,
+                # Ctrl-C is for the owner alone, who ends what it started in good order.
+                start_new_session=True,
             )
         try:
             self._wait_until(ready)

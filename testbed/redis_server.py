@@ -23,7 +23,7 @@ class RedisServer:
         self._folder = folder
         self._persistence = ["--appendonly", "yes"] if persistent else ["--appendonly", "no"]
         self._binary = find_redis()
-        self._server, self.port = on_free_port(self._start)
+        self.server, self.port = on_free_port(self._start)
 
     @property
     def url(self) -> str:
@@ -31,7 +31,7 @@ class RedisServer:
 
     @property
     def pid(self) -> int:
-        return self._server.pid
+        return self.server.pid
 
     def _start(self, port: int) -> Server:
         command = [str(self._binary), "--bind", "127.0.0.1", "--port", str(port)]
@@ -42,15 +42,15 @@ class RedisServer:
 
     def stop(self) -> None:
         """Shut down; a persistent server keeps its data for the next start."""
-        self._server.stop()
+        self.server.stop()
 
     def kill(self) -> None:
         """Crash."""
-        self._server.kill()
+        self.server.kill()
 
     def start_again(self) -> None:
         """Come back on the same port, with what persistence kept."""
-        self._server = self._start(self.port)
+        self.server = self._start(self.port)
 
     def __enter__(self) -> Self:
         return self

@@ -3,10 +3,30 @@
 import json
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from testbed.apiserver import ApiServer, KubectlError
 from testbed.stock import PATIENCE_SECONDS
+from testbed.waiting import wait_for
+
+CRDS = Path(__file__).resolve().parents[1] / "deploy" / "crds"
+
+
+def install_crds(api: ApiServer) -> None:
+    """Install what deploy/crds/ has, and wait until it is served."""
+    api.kubectl("apply", "-f", str(CRDS))
+    api.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(CRDS))
+    # Established says that the names are accepted; the server reads them anew a moment later.
+    wait_for(lambda: _is_served(api))
+
+
+def _is_served(api: ApiServer) -> bool:
+    try:
+        api.kubectl("get", "jobgroups")
+    except KubectlError:
+        return False
+    return True
 
 
 def manifest(

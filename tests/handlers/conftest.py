@@ -17,11 +17,10 @@ import pytest
 from redis import Redis
 
 from testbed.apiserver import ApiServer
-from testbed.fixtures import install_crds
 from testbed.islands import Island
 from testbed.operators import OperatorProcess, operator_running
 from testbed.redis_server import RedisServer
-from testbed.resources import Resources
+from testbed.resources import Resources, install_crds
 from testbed.stages import Stage
 from testbed.stock import StockClient
 

@@ -15,10 +15,9 @@ from redis import Redis
 
 from handlers import startup
 from testbed.apiserver import ApiServer
-from testbed.fixtures import install_crds
 from testbed.operators import OperatorProcess
 from testbed.proxy import WRITES, Proxy, is_watch
-from testbed.resources import manifest
+from testbed.resources import install_crds, manifest
 from testbed.stages import PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
 from testbed.waiting import wait_for
 

@@ -8,10 +8,9 @@ import pytest
 from redis import Redis
 
 from testbed.apiserver import ApiServer
-from testbed.fixtures import CRDS
 from testbed.operators import OperatorProcess, start_operator
 from testbed.redis_server import RedisServer
-from testbed.resources import Resources, until
+from testbed.resources import CRDS, Resources, until
 from testbed.stock import StockClient
 from testbed.workloads import Workloads, pool, workload
 

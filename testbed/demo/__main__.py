@@ -1,0 +1,127 @@
+"""`make demo`: start all parts, tell what happens to two orders, wait, and leave nothing behind."""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from testbed.apiserver import KubectlError
+from testbed.demo import story
+from testbed.demo.outcome import ORDERS, Order, Unexpected, check_books, ending, entries
+from testbed.demo.parts import Parts, must_run, started
+from testbed.demo.screen import Screen, paint
+from testbed.demo.watching import Watcher
+from testbed.errors import Unavailable
+from testbed.examples import ORDERS as EXAMPLE
+
+ROOT = EXAMPLE.parents[1]
+PATIENCE_SECONDS = 120
+
+DONE, WRONG, REFUSED, INTERRUPTED = 0, 1, 2, 130
+
+
+class Demo:
+    """The orders, one after the other, on parts that run."""
+
+    def __init__(self, parts: Parts, screen: Screen) -> None:
+        self._parts = parts
+        self._screen = screen
+        self._watcher = Watcher(parts, screen.write)
+
+    async def play(self, ends_by_itself: bool) -> None:
+        """Tell what happens to the orders; then wait until interrupted, if there is somebody."""
+        watching = asyncio.create_task(self._watcher.run())
+        try:
+            for order in ORDERS:
+                await self._run(order, watching)
+            await self._conclude()
+            if not ends_by_itself:
+                self._screen.write(story.invitation(ROOT, self._parts.folder, EXAMPLE))
+                with suppress(asyncio.CancelledError):
+                    while True:
+                        await self._pause(watching)
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+    async def _run(self, order: Order, watching: asyncio.Task[None]) -> None:
+        """Apply an order and see it to its end."""
+        self._watcher.begin()
+        await self._kubectl("apply", "-f", str((EXAMPLE / order.file).relative_to(ROOT)))
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not order.is_over(*self._watcher.look(order.name)):
+            if time.monotonic() > deadline:
+                status, _ = self._watcher.look(order.name)
+                raise Unexpected(
+                    f"{order.name} should be {order.end} after {PATIENCE_SECONDS} s at the latest,"
+                    f" and is {ending(status)}."
+                )
+            await self._pause(watching)
+        order.check(*self._watcher.look(order.name))
+
+    async def _conclude(self) -> None:
+        """Show what is left of the orders, and check that it is what should be."""
+        await self._kubectl("get", "jobgroups")
+        books = self._parts.books()
+        self._screen.write(f"\nIn the shop's books: {entries(books)}")
+        check_books(books)
+        self._screen.write(paint("green", story.MORAL))
+
+    async def _pause(self, watching: asyncio.Task[None]) -> None:
+        """Wait a little, and notice what does not run any more."""
+        await asyncio.sleep(0.1)
+        if watching.done():
+            watching.result()
+        must_run(self._parts.servers)
+
+    async def _kubectl(self, *arguments: str) -> None:
+        """Run what a person would type, and show it."""
+        async with self._watcher.silence:
+            self._screen.write("\n" + paint("bold", " ".join(["$ kubectl", *arguments])))
+            said = await asyncio.to_thread(self._parts.api.kubectl, *arguments)
+            self._screen.write(said.rstrip())
+
+
+def main() -> int:
+    """Run the demo; what goes wrong is an exit code and a sentence."""
+    _heed_signals()
+    screen = Screen()
+    folder = Path(tempfile.mkdtemp(prefix="jobgroup-demo-"))
+    ends_by_itself = os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
+    try:
+        screen.write(story.opening(folder))
+        with started(folder, screen.write) as parts:
+            asyncio.run(Demo(parts, screen).play(ends_by_itself))
+            screen.write("\nStopping everything.")
+    except Unexpected as surprise:
+        return _complain(f"{surprise} The logs are in {folder}.", WRONG)
+    except (Unavailable, KubectlError) as refusal:
+        return _complain(f"{refusal}\nThe logs are in {folder}.", REFUSED)
+    except KeyboardInterrupt:
+        shutil.rmtree(folder, ignore_errors=True)
+        return _complain("interrupted; nothing is left running.", INTERRUPTED)
+    shutil.rmtree(folder, ignore_errors=True)
+    screen.write("Nothing is left running, and nothing of it on the disk.")
+    return DONE
+
+
+def _heed_signals() -> None:
+    """Take a polite end and a closed terminal for Ctrl-C, also where a shell had us ignore it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+
+
+def _complain(sentence: str, code: int) -> int:
+    sys.stdout.flush()
+    print(f"\nmake demo: {sentence}", file=sys.stderr, flush=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""The real parts of the demo: servers, the operator under its own RBAC, the example's workers."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from redis import Redis
+
+from testbed.apiserver import ApiServer
+from testbed.errors import Unavailable
+from testbed.examples import node_worker, python_worker
+from testbed.operators import start_operator
+from testbed.processes import Server
+from testbed.redis_server import RedisServer
+from testbed.resources import install_crds
+
+PREFIX = "bull"
+# Who works on what.
+QUEUES = {"worker.mjs": ("payments",), "worker.py": ("inventory", "shipping")}
+# How long a job takes: long enough to be seen.
+WORK_MS = "600"
+LABEL_WIDTH = 60
+
+Part = TypeVar("Part")
+Write = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All that runs."""
+
+    folder: Path
+    api: ApiServer
+    redis: RedisServer
+    operator: Server
+    workers: list[Server]
+
+    @property
+    def kubectl(self) -> list[str]:
+        """Return how to run kubectl as the admin."""
+        return [str(self.api.kubectl_path), "--kubeconfig", str(self.api.admin)]
+
+    @property
+    def servers(self) -> list[Server]:
+        """Return all processes, each of which must run."""
+        return [*self.api.servers, self.redis.server, self.operator, *self.workers]
+
+    def books(self) -> dict[str, dict[str, str]]:
+        """Return what the shop has in its books."""
+        names = ("payments", "reservations", "parcels")
+        with Redis.from_url(self.redis.url, decode_responses=True) as redis:
+            return {name: redis.hgetall(f"{PREFIX}-shop:{name}") for name in names}
+
+
+@contextmanager
+def started(folder: Path, write: Write) -> Iterator[Parts]:
+    """Start the parts one after the other, and say so."""
+
+    def timed(label: str, start: Callable[[], Part]) -> Part:
+        write(f"  {label:<{LABEL_WIDTH}}", end="")
+        begun = time.monotonic()
+        part = start()
+        write(f"{time.monotonic() - begun:5.1f} s")
+        return part
+
+    with ExitStack() as undo:
+        api = timed("etcd and kube-apiserver", lambda: ApiServer(folder))
+        # Nothing here is worth a farewell: all data is thrown away.
+        undo.callback(api.crash)
+        timed("the kinds JobGroup and WorkerPool", lambda: install_crds(api))
+        redis = timed("Redis", lambda: RedisServer(folder))
+        undo.callback(redis.kill)
+        operator = timed(
+            "the operator, under its own RBAC",
+            lambda: start_operator(folder, api.operator, redis.url, PREFIX).server,
+        )
+        undo.callback(operator.kill)
+        workers = []
+        for command in (node_worker(folder), python_worker()):
+            start = partial(_start_worker, folder, command, redis.url)
+            workers.append(timed(_label(command), start))
+            undo.callback(workers[-1].kill)
+        bin_folder = folder / "bin"
+        bin_folder.mkdir()
+        (bin_folder / "kubectl").symlink_to(api.kubectl_path)
+        yield Parts(folder, api, redis, operator, workers)
+
+
+def must_run(servers: Iterable[Server]) -> None:
+    """Refuse to go on without one of them."""
+    for server in servers:
+        if server.code is not None:
+            raise Unavailable(f"{server.name} ended with code {server.code}: {server.last_words()}")
+
+
+def _label(command: Sequence[str]) -> str:
+    name = Path(command[-1]).name
+    return f"{name}, a stock BullMQ worker on {' and '.join(QUEUES[name])}"
+
+
+def _start_worker(folder: Path, command: Sequence[str], redis_url: str) -> Server:
+    name = Path(command[-1]).name
+    log = folder / f"{name}.log"
+    queues = [f"{queue}{tail}" for queue in QUEUES[name] for tail in ("", ":compensation")]
+    env = {
+        "WORK_MS": WORK_MS,
+        **os.environ,
+        "REDIS_URL": redis_url,
+        "BULLMQ_PREFIX": PREFIX,
+        "QUEUES": ",".join(queues),
+    }
+    return Server(name, command, log, lambda _: "working" in log.read_text(), env)
