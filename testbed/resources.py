@@ -16,14 +16,14 @@ CRDS = Path(__file__).resolve().parents[1] / "deploy" / "crds"
 def install_crds(api: ApiServer) -> None:
     """Install what deploy/crds/ has, and wait until it is served."""
     api.kubectl("apply", "-f", str(CRDS))
-    api.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(CRDS))
-    # Established says that the names are accepted; the server reads them anew a moment later.
+    # Not `kubectl wait`: it takes a definition that has no conditions yet for a broken one. And
+    # Established says only that the names are accepted; they are served a moment later.
     wait_for(lambda: _is_served(api))
 
 
 def _is_served(api: ApiServer) -> bool:
     try:
-        api.kubectl("get", "jobgroups")
+        api.kubectl("get", "jobgroups,workerpools")
     except KubectlError:
         return False
     return True

@@ -33,9 +33,7 @@ class Order:
             why = f" ({failure})" if failure else ""
             raise Unexpected(f"{self.name} should be {self.end}, and is {ending(status)}{why}.")
         if missing := sorted(self.events - set(events)):
-            raise Unexpected(
-                f"{self.name} should have the events {', '.join(missing)}, and has not."
-            )
+            raise Unexpected(f"{self.name} lacks the events {', '.join(missing)}.")
 
 
 ORDERS = (

@@ -50,6 +50,11 @@ def test_a_download_comes_before_a_build(cache: Path) -> None:
     assert binaries.find("kubectl") == {"kubectl": downloaded / "kubectl"}
 
 
+def test_a_build_says_how_far_it_is_and_how_long_it_takes() -> None:
+    said = binaries.progress(500, 2000, 60)
+    assert said == "  500 of at most 2000 packages in 60 s, at most 3 min more"
+
+
 def test_it_builds_once(cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
     built = binaries.ensure("pause") / "pause"
     assert os.access(built, os.X_OK)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import install, lock
+from testbed import binaries, install, lock
 from testbed.errors import Unavailable
 from testbed.stock import CLIENTS
 
@@ -62,6 +62,27 @@ def test_what_goes_wrong_is_a_sentence_and_an_exit_code(
     monkeypatch.setattr(install, "STEPS", {"moon": step})
     assert install.main() == code
     assert sentence in capsys.readouterr().err
+    monkeypatch.setattr(install, "DEMO_STEPS", {"moon": step})
+    assert install.main("demo") == code
+    assert sentence.replace("make install:", "make demo:") in capsys.readouterr().err
+
+
+def test_a_demo_needs_less_than_tests_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[set[str]] = []
+
+    def find(*names: str) -> dict[str, Path]:
+        asked.append(set(names))
+        return {name: Path("/bin") / name for name in names}
+
+    monkeypatch.setattr(binaries, "find", find)
+    assert install.main("demo") == 0
+    # Whoever has all of it sees the demo and nothing else.
+    assert capsys.readouterr().out == ""
+    assert install.main() == 0
+    assert "stock BullMQ workers: there already" in capsys.readouterr().out
+    assert asked[1] - asked[0] == {"kube-controller-manager"}
 
 
 def test_an_npm_lock_is_stripped_of_addresses(tmp_path: Path) -> None:

@@ -1,0 +1,216 @@
+"""`make demo` as a person runs it: what is told, what can be tried, what is left behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.demo.picture import draw, excerpt
+from testbed.demo.screen import CODE
+from testbed.demo.story import JOBS, MORAL
+from testbed.processes import is_running
+from testbed.waiting import wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+PICTURE = ROOT / "docs" / "demo.svg"
+# -o: take the virtual environment for installed, this is about what is run in it.
+MAKE = ("make", "--no-print-directory", "-o", ".venv/.installed", "demo")
+BARE = (sys.executable, "-m", "testbed.demo")
+
+Starter = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Starter]:
+    """Start demos whose files are all in the test's folder; none outlives the test."""
+    running: list[subprocess.Popen[str]] = []
+
+    def start(*command: str, **env: str) -> subprocess.Popen[str]:
+        unwanted = ("CI", "NO_COLOR", "FORCE_COLOR", "TEAPOTS", "WORK_MS", "MAKEFLAGS")
+        inherited = {key: value for key, value in os.environ.items() if key not in unwanted}
+        with (tmp_path / "stderr").open("w") as complaints:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={**inherited, "PYTHONPATH": "operator:.", "TMPDIR": str(tmp_path), **env},
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                encoding="utf-8",
+                start_new_session=True,
+            )
+        running.append(process)
+        return process
+
+    yield start
+    for process in running:
+        with process:
+            process.kill()
+
+
+def left(folder: Path) -> list[str]:
+    """Name the processes that have to do with this folder: all parts of a demo have."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            # Redis writes its title over its environment, but works in the folder.
+            about = f"{(process / 'cwd').readlink()} {(process / 'environ').read_text('latin-1')}"
+            command = (process / "cmdline").read_text("latin-1").replace("\0", " ")
+        except OSError:
+            continue
+        if str(folder) in f"{about} {command}" and is_running(int(process.name)):
+            found.append(command)
+    return found
+
+
+def read_until(process: subprocess.Popen[str], *texts: str) -> str:
+    """Read what a demo prints until it has all of these texts."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if all(text in said for text in texts):
+            return said
+    raise AssertionError(f"it never said {texts}, but {said}")
+
+
+def steady(lines: list[str]) -> set[str]:
+    """Leave out what differs from run to run: times, ages, and how far it was when looked at."""
+    passing = "|".join(words for _, _, words in JOBS.values())
+    told = set()
+    for line in lines:
+        text = re.sub(r"^ *\d+\.\d s", "", CODE.sub("", line)).strip()
+        if not re.search(rf"ACTIVE|COMPENSATING|^\S \S+ +({passing})$", text):
+            told.add(re.sub(r"\d+s$", "", text).strip())
+    return told
+
+
+def test_it_ends_by_itself_and_is_what_the_picture_shows(demo: Starter, tmp_path: Path) -> None:
+    process = demo(*MAKE, "CI=1", FORCE_COLOR="1")
+    printed, _ = process.communicate()
+    assert process.returncode == 0, (printed, (tmp_path / "stderr").read_text())
+    assert left(tmp_path) == []
+    assert list(tmp_path.glob("jobgroup-demo-*")) == []
+    assert "\033[32mCOMPLETED" in printed
+    plain = CODE.sub("", printed)
+    for told in (
+        r"order-123 +ACTIVE +0/3 completed",
+        r"order-123 +COMPLETED +3/3 completed",
+        r"worker.mjs +charged 99.99 for order 124",
+        r"worker.py +book-shipping failed: no carrier goes to Atlantis \(attempt 3 of 3\)",
+        r"order-124 +COMPENSATING +2/3 completed",
+        r"event +Compensating: undoing what was done: 2 of 3 jobs had completed",
+        r"worker.mjs +refunded pay-124: order cancelled",
+        r"order-124 +FAILED +2/3 completed, 2/2 undone\n +↺ charge-payment +undone",
+        r"In the shop's books: pay-123 99.99, res-123 2, box-123 Lisbon\n" + MORAL,
+    ):
+        assert re.search(told, plain), told
+    drawn = ElementTree.parse(PICTURE).getroot().findall("{http://www.w3.org/2000/svg}text")  # noqa: S314
+    shown = ["".join(text.itertext()) for text in drawn]
+    assert steady(shown) == steady(excerpt(printed)), "run `make picture`"
+
+
+def test_it_waits_for_whoever_wants_to_try_and_ctrl_c_ends_it(
+    demo: Starter, tmp_path: Path
+) -> None:
+    process = demo(*MAKE)
+    printed = read_until(process, "Ctrl-C ends it all")
+    assert "\033" not in printed
+    _, _, invitation = printed.partition("Now you, in another terminal:")
+    enter, set_up, *commands = re.findall(r"^  (\S.+)$", invitation, re.MULTILINE)
+    endless = [command for command in commands if command.endswith("--watch")]
+    assert len(commands) > 5
+    assert len(endless) == 1
+
+    def paste(command: str) -> str:
+        command = f"timeout 2 {command}" if command in endless else command
+        lines = f"{enter}\n{set_up}\n{command}\n"
+        return subprocess.run(
+            ["bash", "-c", lines],
+            cwd="/",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        ).stdout
+
+    said = "".join(paste(command) for command in commands)
+    for expected in (
+        "order-123   COMPLETED   3/3",
+        'jobgroup-operator  job "book-shipping" failed: no carrier goes to Atlantis',
+        "jobgroup.jobgroups.dev/order-125 created",
+        "jobgroup.jobgroups.dev/order-126 patched",
+        "Cannot cancel a completed group",
+        "FIELDS:",
+        'jobgroup.jobgroups.dev "order-123" deleted',
+    ):
+        assert expected in said
+    # What nobody works on is said, and what nobody knows fails.
+    strange = """
+        {"apiVersion": "jobgroups.dev/v1alpha1", "kind": "JobGroup", "metadata": {"name": "song"},
+         "spec": {"jobs": [{"name": "sing", "queueName": "%s"}]}}"""
+    for queue, name in (("operas", "song"), ("payments", "tune")):
+        manifest = (strange % queue).replace("song", name)
+        assert "created" in paste(f"echo '{manifest}' | kubectl apply -f -")
+    read_until(
+        process,
+        "order-123   deleted",
+        "order-125   COMPLETED",
+        "order-126   FAILED",
+        "nobody works on the queue operas here; there are payments, inventory, shipping",
+        'Failed: job "sing" failed: no worker of payments knows how to sing',
+    )
+    assert len(left(tmp_path)) > 7
+    os.killpg(process.pid, signal.SIGINT)
+    printed, _ = process.communicate()
+    assert printed.endswith("Nothing is left running, and nothing of it on the disk.\n")
+    assert left(tmp_path) == []
+    assert list(tmp_path.glob("jobgroup-demo-*")) == []
+
+
+def test_another_end_than_the_expected_one_is_a_failure(demo: Starter, tmp_path: Path) -> None:
+    process = demo(*MAKE, "CI=1", TEAPOTS="1", WORK_MS="0")
+    process.communicate()
+    assert process.returncode != 0
+    complaint = (tmp_path / "stderr").read_text()
+    assert "make demo: order-123 should be COMPLETED with 3/3 completed, and is FAILED" in complaint
+    assert "there are not 2 of teapot" in complaint
+    assert left(tmp_path) == []
+    (logs,) = tmp_path.glob("jobgroup-demo-*")
+    assert f"The logs are in {logs}." in complaint
+    assert "reserve-stock failed" in (logs / "worker.py.log").read_text()
+
+
+def test_whoever_ends_it_while_it_starts_leaves_nothing_either(
+    demo: Starter, tmp_path: Path
+) -> None:
+    process = demo(*BARE)
+    read_until(process, "Starting")
+    wait_for(lambda: len(left(tmp_path)) > 1)
+    process.terminate()
+    process.communicate()
+    assert process.returncode == 130
+    assert "make demo: interrupted; nothing is left running" in (tmp_path / "stderr").read_text()
+    assert left(tmp_path) == []
+    assert list(tmp_path.glob("jobgroup-demo-*")) == []
+
+
+def test_nothing_outlives_a_killed_demo(demo: Starter, tmp_path: Path) -> None:
+    process = demo(*BARE)
+    read_until(process, "$ kubectl apply")
+    assert len(left(tmp_path)) > 6
+    process.kill()
+    wait_for(lambda: not left(tmp_path))
+
+
+def test_a_picture_has_the_colours_and_the_very_text() -> None:
+    lines = ["\033[1m$ kubectl\033[0m <&>", "  plain  "]
+    drawn = draw(lines)
+    assert '<tspan class="bold">$ kubectl</tspan> &lt;&amp;&gt;</text>' in drawn
+    texts = ElementTree.fromstring(drawn).findall("{http://www.w3.org/2000/svg}text")  # noqa: S314
+    assert ["".join(text.itertext()) for text in texts] == ["$ kubectl <&>", "  plain  "]

@@ -1,0 +1,225 @@
+"""What the demo says: of groups, of events, of its own end, and on which screen."""
+
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.demo import story
+from testbed.demo.outcome import BOOKS, ORDERS, Unexpected, check_books
+from testbed.demo.parts import must_run
+from testbed.demo.screen import CODE, Screen, paint, printable
+from testbed.errors import Unavailable
+from testbed.processes import Server
+
+FULFILLED, REFUSED = ORDERS
+REASONS = ["Failed", "Compensating", "Compensated"]
+
+
+def group(state: str = "", progress: str = "0/2", undone: str = "", **jobs: str) -> dict[str, Any]:
+    """Spell a JobGroup: the status of a job, and after a slash of its undo."""
+    lines = []
+    for name, told in jobs.items():
+        how, _, undo = told.partition("/")
+        lines.append({"name": name, "status": how, **({"undo": undo} if undo else {})})
+    status = {"state": state, "progress": progress, "undone": undone, "jobs": lines}
+    spec = {"jobs": [{"name": "pay", "queueName": "money"}, {"name": "ship", "queueName": "sea"}]}
+    return {"metadata": {"name": "order"}, "spec": spec, **({"status": status} if state else {})}
+
+
+def plain(lines: list[str]) -> list[str]:
+    return [CODE.sub("", line) for line in lines]
+
+
+# Groups
+
+
+def test_a_group_that_is_not_made_yet_says_nothing() -> None:
+    assert story.of_group(None, group()) == []
+    assert story.of_group(None, group("PENDING")) == []
+
+
+def test_jobs_are_told_of_when_they_end_and_in_the_order_of_the_spec() -> None:
+    active = group("ACTIVE", pay="pending", ship="active")
+    assert plain(story.of_group(None, active)) == ["order       ACTIVE        0/2 completed"]
+    done = group("COMPLETED", "2/2", ship="completed", pay="completed")
+    assert plain(story.of_group(active, done)) == [
+        "order       COMPLETED     2/2 completed",
+        "              ✓ pay               completed",
+        "              ✓ ship              completed",
+    ]
+
+
+def test_only_what_changed_is_told() -> None:
+    before = group("ACTIVE", "1/2", pay="completed", ship="active")
+    assert story.of_group(before, before) == []
+    undoing = group("COMPENSATING", "1/2", "0/1", pay="completed/pending", ship="failed")
+    assert plain(story.of_group(before, undoing)) == [
+        "order       COMPENSATING  1/2 completed, 0/1 undone",
+        "              ↺ pay               being undone",
+        "              ✗ ship              failed",
+    ]
+    undone = group("FAILED", "1/2", "1/1", pay="completed/completed", ship="failed")
+    assert plain(story.of_group(undoing, undone)) == [
+        "order       FAILED        1/2 completed, 1/1 undone",
+        "              ↺ pay               undone",
+    ]
+
+
+def test_a_big_group_is_told_of_in_few_lines() -> None:
+    names = [f"job-{n}" for n in range(100)]
+    big = group("COMPLETED", "100/100", **dict.fromkeys(names, "completed"))
+    big["spec"] = {"jobs": [{"name": name} for name in names]}
+    told = plain(story.of_group(None, big))
+    assert len(told) == 12
+    assert told[-1].strip() == "and 90 more jobs"
+
+
+def test_a_group_that_never_was_made_can_end() -> None:
+    assert plain(story.of_group(None, group("FAILED", ""))) == [
+        "order       FAILED        nothing completed"
+    ]
+
+
+def test_queues_that_nobody_works_on_are_named() -> None:
+    (told,) = plain(story.of_queues(group(), ["money", "land"]))
+    assert told.strip() == "nobody works on the queue sea here; there are money, land"
+
+
+def test_what_a_worker_says_does_not_command_the_terminal() -> None:
+    assert printable("a\033[2Jb\r") == "a [2Jb "
+    assert "\033[2J" not in story.of_worker("worker.py", "\033[2J")
+    event = {"type": "Warning", "reason": "Failed", "message": "\033[2J"}
+    assert "\033[2J" not in story.of_event(event)
+
+
+# The end
+
+
+def test_the_expected_end_is_accepted() -> None:
+    FULFILLED.check({"state": "COMPLETED", "progress": "3/3"}, [])
+    REFUSED.check({"state": "FAILED", "progress": "2/3", "undone": "2/2"}, REASONS)
+    check_books(BOOKS)
+
+
+@pytest.mark.parametrize(
+    ("order", "status", "events", "sentence"),
+    [
+        (
+            FULFILLED,
+            {"state": "FAILED", "progress": "2/3", "undone": "2/2", "failure": {"reason": "no"}},
+            REASONS,
+            "order-123 should be COMPLETED with 3/3 completed, and is FAILED with 2/3 completed"
+            " and 2/2 undone (no).",
+        ),
+        (
+            REFUSED,
+            {"state": "FAILED_COMPENSATION", "progress": "2/3", "undone": "1/2"},
+            REASONS,
+            "order-124 should be FAILED with 2/3 completed and 2/2 undone, and is"
+            " FAILED_COMPENSATION with 2/3 completed and 1/2 undone.",
+        ),
+        (
+            REFUSED,
+            {"state": "FAILED", "progress": "2/3", "undone": "2/2"},
+            ["Failed"],
+            "order-124 lacks the events Compensated, Compensating.",
+        ),
+        (FULFILLED, {}, [], "order-123 should be COMPLETED with 3/3 completed, and is PENDING."),
+    ],
+    ids=["failed", "not undone", "no events", "not seen"],
+)
+def test_another_end_is_said(
+    order: Any, status: dict[str, Any], events: list[str], sentence: str
+) -> None:
+    with pytest.raises(Unexpected) as refusal:
+        order.check(status, events)
+    assert str(refusal.value) == sentence
+
+
+def test_an_order_is_over_when_nothing_more_can_come() -> None:
+    good = {"state": "FAILED", "progress": "2/3", "undone": "2/2"}
+    assert not REFUSED.is_over({"state": "COMPENSATING"}, REASONS)
+    assert not REFUSED.is_over(good, ["Failed"])
+    assert REFUSED.is_over(good, REASONS)
+    assert REFUSED.is_over({"state": "COMPLETED"}, [])
+
+
+def test_books_that_keep_a_payment_are_refused() -> None:
+    wrong = {**BOOKS, "payments": {"pay-123": "99.99", "pay-124": "99.99"}}
+    with pytest.raises(Unexpected, match=r"and has pay-123 99\.99, pay-124 99\.99, res-123 2"):
+        check_books(wrong)
+    with pytest.raises(Unexpected, match="and has nothing"):
+        check_books({})
+
+
+def test_a_part_that_ended_is_named_with_its_last_words(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    command = ["sh", "-c", "echo out of memory; exec sleep 600"]
+    with Server("the moon", command, log, lambda _: "out" in log.read_text()) as server:
+        must_run([server])
+        server.kill()
+        with pytest.raises(Unavailable, match=r"the moon ended with code -9: [^\0]*out of memory"):
+            must_run([server])
+
+
+# The screen
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def __init__(self, is_terminal: bool = True) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "env", "colours"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"NO_COLOR": ""}, True),
+        (True, {"TERM": "dumb"}, False),
+        (False, {"FORCE_COLOR": "1"}, True),
+        (True, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+    ],
+)
+def test_colours_are_for_a_terminal_that_wants_them(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, env: dict[str, str], colours: bool
+) -> None:
+    for name, value in {"NO_COLOR": "", "FORCE_COLOR": "", "TERM": "xterm", **env}.items():
+        monkeypatch.setenv(name, value)
+    terminal = Terminal(is_terminal)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    Screen().write(f"all {paint('green', 'well')}")
+    assert terminal.getvalue() == ("all \033[32mwell\033[0m\n" if colours else "all well\n")
+
+
+def test_a_terminal_that_knows_only_ascii_is_spared_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = Terminal(is_terminal=False)
+    terminal.encoding = "ascii"
+    monkeypatch.setattr(sys, "stdout", terminal)
+    Screen().write("✓ ✗ ↺ é")
+    assert terminal.getvalue() == "+ x < ?\n"
+
+
+def test_a_screen_that_nobody_looks_at_any_more_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed(Terminal):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    screen = Screen()
+    with pytest.raises(KeyboardInterrupt):
+        screen.write("hello")
+    screen.write("is anybody there?")
+    sys.stdout.close()
