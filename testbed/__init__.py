@@ -12,6 +12,8 @@ on a machine that has only what its operating system brings.
   redis_server a Redis server on a free port
   apiserver   etcd and kube-apiserver, with an admin and an operator identity
   stock       stock BullMQ workers whose behaviour a test scripts
+  examples    the workers of examples/, with the BullMQ that is installed here
+  demo        what `make demo` runs
   sagas       a stage on which groups run to their end
   engine      a container engine
   images      the images a cluster needs, pulled or made
