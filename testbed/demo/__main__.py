@@ -91,7 +91,10 @@ def main() -> int:
     """Run the demo; what goes wrong is an exit code and a sentence."""
     _heed_signals()
     screen = Screen()
-    folder = Path(tempfile.mkdtemp(prefix="jobgroup-demo-"))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="jobgroup-demo-"))
+    except OSError as error:
+        return _complain(f"no folder can be made for its files: {error}; set TMPDIR.", REFUSED)
     ends_by_itself = os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
     try:
         screen.write(story.opening(folder))
@@ -100,7 +103,7 @@ def main() -> int:
             screen.write("\nStopping everything.")
     except Unexpected as surprise:
         return _complain(f"{surprise} The logs are in {folder}.", WRONG)
-    except (Unavailable, KubectlError) as refusal:
+    except (Unavailable, KubectlError, OSError) as refusal:
         return _complain(f"{refusal}\nThe logs are in {folder}.", REFUSED)
     except KeyboardInterrupt:
         shutil.rmtree(folder, ignore_errors=True)

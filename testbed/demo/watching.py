@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ EVENTS = "/api/v1/events"
 # A worker says what it did just before or just after the API server knows of it: waiting so long
 # puts a worker's words first.
 GRACE_SECONDS = 0.15
+# How often workers' logs are looked at when the API server tells nothing.
+LOOK_SECONDS = 0.1
 LINE_LIMIT = 64 * 1024 * 1024
 
 Body = dict[str, Any]
@@ -78,18 +81,17 @@ class Watcher:
 
     async def _tell(self) -> None:
         while True:
-            try:
-                async with asyncio.timeout(0.1):
-                    news = await self._news.get()
-            except TimeoutError:
-                self._tell_of_workers()
-                continue
-            await asyncio.sleep(GRACE_SECONDS)
+            heard = []
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    heard.append(await self._news.get())
+                await asyncio.sleep(GRACE_SECONDS)
             async with self.silence:
                 self._tell_of_workers()
-                self._tell_of_change(*news)
                 while not self._news.empty():
-                    self._tell_of_change(*self._news.get_nowait())
+                    heard.append(self._news.get_nowait())
+                for kind, body in heard:
+                    self._tell_of_change(kind, body)
 
     def _tell_of_workers(self) -> None:
         for log in self._logs:
@@ -122,9 +124,10 @@ class Watcher:
 
     def _say(self, *lines: str) -> None:
         """Write lines, the first of them with its time."""
-        now = f"{time.monotonic() - self._began:6.1f} s"
-        for line, when in zip(lines, (now, *[""] * len(lines)), strict=False):
+        when = f"{time.monotonic() - self._began:6.1f} s"
+        for line in lines:
             self._write(f"{when:8}  {line}")
+            when = ""
 
 
 class _Tail:
