@@ -22,7 +22,7 @@ from redis.asyncio import Redis
 from bench.harness import Bench, Row, Sizes
 from handlers.cluster import ApiError, Cluster
 from testbed.apiserver import ApiServer
-from testbed.operators import MAIN, OperatorProcess, operator_running
+from testbed.operators import MAIN, OperatorProcess, start_operator
 from testbed.redis_server import RedisServer
 from testbed.resources import manifest
 from testbed.stock import StockClient
@@ -178,7 +178,7 @@ class Run:
 
 async def through(field: Field, count: int, script: Path, name: str) -> Run:
     """Send groups through an operator in one burst, then some one by one."""
-    with operator_running(
+    with start_operator(
         field.folder, field.api.operator, field.redis.url, "bull", name, script
     ) as process:
         await ready(field, process)
@@ -255,7 +255,7 @@ async def at_rest(field: Field, sizes: Sizes) -> list[Row]:
     await in_flight(one, [f"done-{n}" for n in range(finished)])
     await field.make([f"runs-{n}" for n in range(running)])
     writes, start = field.metrics(), time.perf_counter()
-    with operator_running(
+    with start_operator(
         field.folder, field.api.operator, field.redis.url, "bull", "rested"
     ) as process:
         await field.ended([f"runs-{n}" for n in range(running)])

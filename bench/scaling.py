@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.harness import Bench, Row
 from bench.operating import Field, cpu_of, in_flight, the_field
-from testbed.operators import OperatorProcess, operator_running
+from testbed.operators import OperatorProcess, start_operator
 from testbed.stock import StockClient
 from testbed.workloads import pool, workload
 
@@ -37,7 +37,7 @@ async def with_pools(field: Field, count: int, bursts: int, rest: float = 0) -> 
     names = [f"of-{count}-{n}" for n in range(count)]
     await make(field, names)
     what = f"{count:,} pool" if count == 1 else f"{count:,} pools"
-    with operator_running(
+    with start_operator(
         field.folder, field.api.operator, field.redis.url, "bull", f"scaler-{count}"
     ) as process:
         await told(field, names)

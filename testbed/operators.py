@@ -4,9 +4,9 @@ import os
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from testbed.apiserver import OPERATOR_NAMESPACE
 from testbed.processes import Server, on_free_port
@@ -37,6 +37,17 @@ class OperatorProcess:
     def log(self) -> str:
         """Return all it said so far."""
         return self.server.log.read_text(errors="replace")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.server.stop()
 
     def probe(self, path: str) -> tuple[int, str]:
         """Ask one of its endpoints."""
@@ -81,22 +92,3 @@ def start_operator(
 
     server, port = on_free_port(start)
     return OperatorProcess(server, port)
-
-
-@contextmanager
-def operator_running(
-    folder: Path,
-    kubeconfig: Path,
-    redis_url: str,
-    prefix: str,
-    name: str = "operator",
-    script: Path = MAIN,
-    /,
-    **env: str,
-) -> Iterator[OperatorProcess]:
-    """Run a replica for as long as the block."""
-    process = start_operator(folder, kubeconfig, redis_url, prefix, name, script, **env)
-    try:
-        yield process
-    finally:
-        process.server.stop()

@@ -15,9 +15,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
+from redis import Redis
 
 from testbed.apiserver import OPERATOR_NAMESPACE, ApiServer
-from testbed.operators import OperatorProcess, start_operator
+from testbed.operators import MAIN, OperatorProcess, start_operator
 from testbed.redis_server import RedisServer
 from testbed.resources import Resources
 from testbed.sagas import job, undo
@@ -55,6 +56,7 @@ class Stage:
     def __init__(self, folder: Path, api: ApiServer, persistent: bool = False) -> None:
         self.api = api
         self.redis = RedisServer(folder, persistent)
+        self.store = Redis.from_url(self.redis.url, decode_responses=True)
         self.namespace = f"test-{secrets.token_hex(4)}"
         self.lease = f"lease-{self.namespace}"
         self.replicas: list[OperatorProcess] = []
@@ -64,22 +66,31 @@ class Stage:
         self._stack = AsyncExitStack()
 
     def operator(
-        self, name: str = "operator", kubeconfig: Path | None = None, **env: str
+        self,
+        name: str = "operator",
+        kubeconfig: Path | None = None,
+        script: Path = MAIN,
+        **env: str,
     ) -> OperatorProcess:
         """Start a replica."""
         env = {"LEASE_NAME": self.lease, "REDIS_URL": self.redis.url, **env}
         identity = kubeconfig or self.api.operator
-        replica = start_operator(self._folder, identity, env.pop("REDIS_URL"), PREFIX, name, **env)
+        redis_url = env.pop("REDIS_URL")
+        replica = start_operator(self._folder, identity, redis_url, PREFIX, name, script, **env)
         self.replicas.append(replica)
         return replica
+
+    async def client(self, flavour: str = "bullmq6") -> StockClient:
+        """Start a client that does nothing unless it is told to."""
+        return await self._stack.enter_async_context(
+            await StockClient.start(flavour, self.redis.url, PREFIX)
+        )
 
     async def worker(
         self, more: Mapping[str, Behaviour] | None = None, **settings: Any
     ) -> StockClient:
         """Start a client that works on the order's queues and on the undos."""
-        client = await self._stack.enter_async_context(
-            await StockClient.start("bullmq6", self.redis.url, PREFIX)
-        )
+        client = await self.client()
         for queue in QUEUES:
             many = {"concurrency": 100} if queue == "waiting" else {}
             await client.work(queue, {**BEHAVIOUR, **(more or {})}, **{**many, **settings})
@@ -113,6 +124,10 @@ class Stage:
             # TLS is taken leave of in the background.
             await connector.close(abort_ssl=True)
 
+    def namespace_exists(self) -> bool:
+        """Say whether the test's namespace is still there."""
+        return bool(self.api.kubectl("get", "namespace", self.namespace, "--ignore-not-found"))
+
     def lease_spec(self) -> dict[str, Any]:
         """Return what the lease says."""
         found = self.api.kubectl("get", "lease", self.lease, "-n", OPERATOR_NAMESPACE, "-o", "json")
@@ -135,7 +150,11 @@ class Stage:
         for replica in self.replicas:
             replica.server.kill()
         await self._stack.aclose()
+        self.store.close()
         self.redis.stop()
+        if not self.namespace_exists():
+            return
+        self.resources.kubectl("delete", "workerpools", "--all")
         left = self.resources.kubectl("get", "jobgroups", "-o", "name").split()
         paths = [each.replace("jobgroup.jobgroups.dev", "") for each in left]
         await self.send("PATCH", [(path, NO_FINALIZERS) for path in paths])

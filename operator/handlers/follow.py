@@ -72,13 +72,14 @@ class Follower:
 
     def _look_at_all(self) -> None:
         self._resync_at = time.monotonic() + RESYNC_SECONDS
-        for each in self._reconciler.running.values():
+        self._reconciler.memory.doubt_all()
+        for each in self._reconciler.memory.running.values():
             self._queue.add(each)
 
     async def _take_changes(self) -> None:
         self.alive_at = time.monotonic()
         for group_id in await self._store.changed(self._owner, BLOCK_SECONDS):
-            ref = self._reconciler.running.get(group_id) or await self._find(group_id)
+            ref = self._reconciler.memory.running.get(group_id) or await self._find(group_id)
             if ref:
                 self._queue.add(ref)
 
@@ -91,7 +92,7 @@ class Follower:
         return Ref(namespace, name, group_id)
 
     async def _look(self) -> None:
-        running = self._reconciler.running
+        running = self._reconciler.memory.running
         if time.monotonic() >= self._resync_at:
             self._look_at_all()
         for gone in self._counts.keys() - running.keys():

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from handlers.cluster import ApiError, Cluster, Conflict, Ref
 from handlers.scaling import Body, Pool, Scaler
 from jobgroup.conditions import Trouble
-from jobgroup.connection import RedisError, backoff, leave_if_cancelled
+from jobgroup.connection import RedisError, backoff, is_transient, leave_if_cancelled
 from jobgroup.queues import Queues
 from jobgroup.replicas import Backlog
 
@@ -30,7 +30,6 @@ ALONE_SECONDS = 30.0
 # A pool that is new or changed is seen after this long at most.
 BLOCK_SECONDS = 2.0
 AT_ONCE = 20
-AWAY = "RedisUnavailable"
 
 
 @dataclass(slots=True)
@@ -87,9 +86,10 @@ class Pools:
 
     async def _hold(self, error: RedisError) -> None:
         """Say of each pool that its jobs cannot be counted, once; look at it when they can be."""
-        trouble = Trouble(AWAY, f"the workload is left as it is: {error}", stalled=False)
-        told = [pool for pool in self._pools.values() if _reason(pool.body) != AWAY]
-        await self._all({pool.ref.uid: trouble for pool in told})
+        reason = "RedisUnavailable" if is_transient(error) else "RedisError"
+        trouble = Trouble(reason, f"the workload is left as it is: {error}", stalled=False)
+        untold = [pool for pool in self._pools.values() if _reason(pool.body) != reason]
+        await self._all({pool.ref.uid: trouble for pool in untold})
         for pool in self._pools.values():
             pool.calm_since, pool.due = None, 0.0
 

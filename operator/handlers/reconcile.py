@@ -6,13 +6,14 @@ is idempotent, and the object and Redis together say where to go on.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from handlers.cluster import ApiError, Cluster, Conflict, Ref
 from handlers.failpoints import failpoint
-from handlers.report import PACE_SECONDS, Body, Reporter
+from handlers.memory import Body, Memory
+from handlers.report import PACE_SECONDS, Reporter
 from handlers.workqueue import WorkQueue
 from jobgroup.conditions import Trouble
 from jobgroup.connection import RedisError, is_transient, leave_if_cancelled
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 # More steps in a row than any life has.
 STEPS = 8
+# What these do cannot be undone, nor does a version guard it: not on the word of a memory.
+NEEDS_FRESH = {Step.CREATE, Step.CANCEL, Step.EXPIRE, Step.REMOVE, Step.DISOWN}
 # How often to look whether the namespace of an object that is held goes, too: nobody tells.
 HOLD_SECONDS = 5
 
@@ -50,7 +53,8 @@ class Reconciler:
         self._store = store
         self._owner = owner
         self._queue = queue
-        self._reporter = Reporter(cluster, store, queue)
+        self.memory = Memory()
+        self._reporter = Reporter(cluster, store, queue, self.memory)
         # Each returns the object if it is to be looked at again.
         self._steps: dict[Step, Callable[[Look], Awaitable[Body | None]]] = {
             Step.NOTHING: self._nothing,
@@ -66,31 +70,27 @@ class Reconciler:
             Step.DISOWN: self._disown,
         }
 
-    @property
-    def running(self) -> dict[str, Ref]:
-        """Return the objects whose status does not tell of an end yet, by uid."""
-        return self._reporter.running
-
     def notice(self, ref: Ref, body: Mapping[str, Any]) -> None:
         """Hear of an object; put it into the queue if there may be something to do."""
-        if self._reporter.is_echo(body):
+        if self.memory.is_known(body):
             return
         resource = Resource.read(body)
         if resource.deleting:
             wanted = resource.claimed
             if wanted:
-                self.running[ref.uid] = ref
+                self.memory.running[ref.uid] = ref
         elif resource.ended:
             wanted = resource.observed != resource.generation or resource.ttl_seconds is not None
         else:
             wanted = True
-            self.running[ref.uid] = ref
+            self.memory.running[ref.uid] = ref
         if wanted:
+            self.memory.saw(body)
             self._queue.add(ref)
 
     def forget(self, ref: Ref) -> None:
         """Hear that an object is gone."""
-        self._reporter.forget(ref.uid)
+        self.memory.forget(ref.uid)
         self._queue.forget(ref)
 
     async def work(self) -> None:
@@ -115,23 +115,38 @@ class Reconciler:
 
     async def reconcile(self, ref: Ref) -> None:
         """Take step after step until the object and its group agree."""
+        try:
+            remembered = self.memory.recall(ref.uid)
+            body = remembered or await self._read(ref)
+            for _ in range(STEPS):
+                if body is None:
+                    return
+                body = await self._step(ref, body, is_fresh=body is not remembered)
+            self._queue.add(ref, PACE_SECONDS)
+        except Exception:
+            self.memory.doubt(ref.uid)
+            raise
+
+    async def _read(self, ref: Ref) -> Body | None:
         body = await self._cluster.read(ref)
         if body is None:
             self.forget(ref)
-        for _ in range(STEPS):
-            if body is None:
-                return
-            body = await self._step(ref, body)
-        self._queue.add(ref, PACE_SECONDS)
+        elif ref.uid in self.memory.running:
+            self.memory.saw(body)
+        return body
 
-    async def _step(self, ref: Ref, body: Body) -> Body | None:
+    async def _step(self, ref: Ref, body: Body, is_fresh: bool) -> Body | None:
         """Look and take a step; return the object if it is to be looked at again."""
         try:
             look = await self._look(ref, body)
             step = next_step(look.resource, look.group, look.epoch, now_ms())
+            if step in NEEDS_FRESH and not is_fresh:
+                return await self._read(ref)
             return await self._steps[step](look)
-        except Conflict:
-            return await self._cluster.read(ref)
+        except ApiError as error:
+            if isinstance(error, Conflict) or error.code == 404:
+                return await self._read(ref)
+            raise
         except RedisError as error:
             reason = "RedisUnavailable" if is_transient(error) else "RedisError"
             trouble = Trouble(reason, str(error), stalled=False)
@@ -145,7 +160,7 @@ class Reconciler:
 
     async def _nothing(self, look: Look) -> None:
         self._reporter.come_back(look.ref, look.body, look.group)
-        self._reporter.forget(look.ref.uid)
+        self.memory.forget(look.ref.uid)
 
     async def _report(self, look: Look) -> None:
         await self._reporter.report(look.ref, look.body, look.group)
@@ -167,13 +182,14 @@ class Reconciler:
         finalizers = dict.fromkeys([*given, FINALIZER])
         note = f"{look.ref.uid}/{look.epoch}"
         failpoint("claim")
-        return await self._reporter.write(
-            look.ref.uid,
+        body = await self._reporter.write(
             self._cluster.patch_metadata(
                 look.body,
                 {"finalizers": list(finalizers), "annotations": {NOTE: note}},
             ),
         )
+        # Nothing else has changed, or the write had been refused: no need to look again.
+        return await self._create(replace(look, body=body))
 
     def _plan(self, look: Look) -> Plan:
         """Spell out the group that an object asks for, or raise what is wrong with it."""

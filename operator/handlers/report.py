@@ -2,14 +2,13 @@
 never more often than is good for the API server.
 """
 
-import json
 import time
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from handlers.cluster import ApiError, Cluster, Ref
 from handlers.failpoints import failpoint
+from handlers.memory import Body, Memory
 from handlers.workqueue import WorkQueue
 from jobgroup.conditions import Trouble
 from jobgroup.decisions import Resource, look_again_at
@@ -29,41 +28,22 @@ ARRIVE_SECONDS = 3.0
 UNHEARD_SECONDS = 5.0
 HEARD_SECONDS = 60.0
 
-Body = dict[str, Any]
-
-
-@dataclass(slots=True)
-class Written:
-    """What this process last wrote to an object."""
-
-    version: str
-    at: float
-
 
 class Reporter:
-    """Writes to objects, and remembers of each that is under way what it wrote."""
+    """Writes to objects, as often as there is something to tell and it is good for the server."""
 
-    def __init__(self, cluster: Cluster, store: Store, queue: WorkQueue[Ref]) -> None:
-        self.running: dict[str, Ref] = {}
+    def __init__(
+        self, cluster: Cluster, store: Store, queue: WorkQueue[Ref], memory: Memory
+    ) -> None:
         self._cluster = cluster
         self._store = store
         self._queue = queue
-        self._written: dict[str, Written] = {}
+        self._memory = memory
 
-    def is_echo(self, body: Mapping[str, Any]) -> bool:
-        """Say whether an object is just as this process wrote it."""
-        written = self._written.get(body["metadata"]["uid"])
-        return written is not None and written.version == body["metadata"]["resourceVersion"]
-
-    def forget(self, uid: str) -> None:
-        """Remember nothing of an object that has ended or is gone."""
-        self.running.pop(uid, None)
-        self._written.pop(uid, None)
-
-    async def write(self, uid: str, write: Awaitable[Body]) -> Body:
+    async def write(self, write: Awaitable[Body]) -> Body:
         """Do a write and remember it."""
         body = await write
-        self._written[uid] = Written(body["metadata"]["resourceVersion"], time.monotonic())
+        self._memory.wrote(body)
         return body
 
     async def report(
@@ -78,14 +58,14 @@ class Reporter:
         stands = _stands(ref, body)
         if group and not group.ended and group.state == stands.get("state"):
             self.come_back(ref, body, group)
-            if self._is_too_soon(ref, body):
+            if self._is_too_soon(ref):
                 return
         if group and (passed := skipped(stands.get("state") or "", group)):
             body = await self._update(ref, body, passed, None, "")
         body = await self._update(ref, body, group, trouble, state)
         self.come_back(ref, body, group)
         if _stands(ref, body).get("state") in ENDED:
-            self.forget(ref.uid)
+            self._memory.forget(ref.uid)
 
     async def _update(
         self, ref: Ref, body: Body, group: GroupState | None, trouble: Trouble | None, state: str
@@ -111,7 +91,7 @@ class Reporter:
         # Before the status, which would keep them from being posted after a crash.
         await self._post(ref, body, news)
         failpoint("status")
-        return await self.write(ref.uid, self._cluster.patch_status(body, status))
+        return await self.write(self._cluster.patch_status(body, status))
 
     async def tell_of_end(self, ref: Ref, body: Body, group: GroupState) -> None:
         """Post what an object that goes will not tell any more: above all, undos that failed."""
@@ -148,11 +128,11 @@ class Reporter:
         self._queue.add(ref, UNHEARD_SECONDS if said else HEARD_SECONDS)
         return said
 
-    def _is_too_soon(self, ref: Ref, body: Body) -> bool:
-        written = self._written.get(ref.uid)
+    def _is_too_soon(self, ref: Ref) -> bool:
+        written = self._memory.written.get(ref.uid)
         if written is None:
             return False
-        pace = max(PACE_SECONDS, len(json.dumps(body)) / PACE_BYTES)
+        pace = max(PACE_SECONDS, written.size / PACE_BYTES)
         wait = written.at + pace - time.monotonic()
         if wait > 0:
             self._queue.add(ref, wait)

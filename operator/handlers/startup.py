@@ -150,6 +150,21 @@ def _is_watcher(task: asyncio.Task[Any]) -> bool:
     return task.get_name().startswith("watcher for jobgroups")
 
 
+class NoDiffs(kopf.DiffBaseStorage):
+    """kopf copies each object at each event to find what changed; nobody here asks it."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        """Say that there is nothing to compare."""
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: Any) -> kopf.BodyEssence | None:
+        """Say that nothing was kept."""
+        return None
+
+    def store(self, **_: Any) -> None:
+        """Keep nothing."""
+
+
 def choose(settings: kopf.OperatorSettings) -> None:
     """Set what the operator relies on."""
     # Events are few and deliberate here; kopf would post one for every log line.
@@ -157,6 +172,7 @@ def choose(settings: kopf.OperatorSettings) -> None:
     # kopf strips the finalizer of this name from objects that only have event handlers,
     # so it must never be the one the operator itself relies on.
     settings.persistence.finalizer = "jobgroups.dev/unused-by-kopf"
+    settings.persistence.diffbase_storage = NoDiffs()
     # A restart lists every object there is: in pages, and with few of them in hand at a time.
     settings.watching.chunk_size = 100
     settings.watching.server_timeout = 300

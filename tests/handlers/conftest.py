@@ -3,10 +3,9 @@
 shared      an API server, a Redis and an operator, for the whole session
 resources   JobGroups in a namespace of this test's own, seen to by the shared operator
 worker      starts stock clients on the shared Redis
-island_api  an API server with controllers that the shared operator does not look at
-island      a Redis, operators and workers of this test's own, on that server
 quiet_api   an API server that the shared operator does not look at
-stage       operators, a Redis and workers for a test that breaks them
+stage       operators, a Redis and workers for a test that breaks them, on that server
+island      the same on an API server with controllers
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -17,8 +16,7 @@ import pytest
 from redis import Redis
 
 from testbed.apiserver import ApiServer
-from testbed.islands import Island
-from testbed.operators import OperatorProcess, operator_running
+from testbed.operators import OperatorProcess, start_operator
 from testbed.redis_server import RedisServer
 from testbed.resources import Resources, install_crds
 from testbed.stages import Stage
@@ -41,7 +39,7 @@ def shared(jobgroup_crd: ApiServer, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("shared-operator")
     with (
         RedisServer(folder) as redis,
-        operator_running(folder, jobgroup_crd.operator, redis.url, PREFIX) as operator,
+        start_operator(folder, jobgroup_crd.operator, redis.url, PREFIX) as operator,
     ):
         yield Shared(jobgroup_crd, redis, operator)
 
@@ -73,19 +71,6 @@ async def worker(shared: Shared) -> AsyncIterator[Callable[[str], Awaitable[Stoc
 
 
 @pytest.fixture(scope="session")
-def island_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with ApiServer(tmp_path_factory.mktemp("island"), controllers=True) as api:
-        install_crds(api)
-        yield api
-
-
-@pytest.fixture
-async def island(island_api: ApiServer, tmp_path: Path) -> AsyncIterator[Island]:
-    async with Island(tmp_path, island_api, PREFIX) as island:
-        yield island
-
-
-@pytest.fixture(scope="session")
 def quiet_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     with ApiServer(tmp_path_factory.mktemp("quiet-apiserver")) as api:
         install_crds(api)
@@ -95,4 +80,17 @@ def quiet_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 @pytest.fixture
 async def stage(quiet_api: ApiServer, tmp_path: Path) -> AsyncIterator[Stage]:
     async with Stage(tmp_path, quiet_api) as stage:
+        yield stage
+
+
+@pytest.fixture(scope="session")
+def island_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    with ApiServer(tmp_path_factory.mktemp("island"), controllers=True) as api:
+        install_crds(api)
+        yield api
+
+
+@pytest.fixture
+async def island(island_api: ApiServer, tmp_path: Path) -> AsyncIterator[Stage]:
+    async with Stage(tmp_path, island_api) as stage:
         yield stage

@@ -1,54 +1,57 @@
 """A WorkerPool through a Redis that is away, and through operators that come and go."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from redis import Redis
 
 from testbed.apiserver import ApiServer
-from testbed.operators import OperatorProcess, start_operator
-from testbed.redis_server import RedisServer
-from testbed.resources import CRDS, Resources, until
-from testbed.stock import StockClient
+from testbed.operators import OperatorProcess
+from testbed.resources import until
+from testbed.stages import Stage
 from testbed.workloads import Workloads, pool, workload
+
+JUMPING = Path(__file__).with_name("jumping_clock.py")
 
 
 @dataclass
 class Ground:
-    """Servers of one's own, and an operator that may be ended and begun again."""
+    """A stage with workloads, and an operator that may be ended and begun again."""
 
-    folder: Path
-    redis: RedisServer
-    workloads: Workloads
-    operator: OperatorProcess | None = None
+    stage: Stage
+    workloads: Workloads = field(init=False)
+    operator: OperatorProcess = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.redis = self.stage.redis
+        self.workloads = Workloads(self.stage.resources)
+        self.start()
 
     def start(self) -> None:
-        api = self.workloads.resources.api
-        self.operator = start_operator(self.folder, api.operator, self.redis.url, "bull")
+        self.operator = self.stage.operator()
 
     def kill(self) -> None:
-        assert self.operator is not None, "started before"
         self.operator.server.kill()
+        self.stage.free_lease()
+
+    def jump(self, folder: Path) -> Path:
+        """Begin anew with a clock that is ahead by what the returned file says."""
+        ahead = folder / "seconds-ahead"
+        ahead.write_text("0")
+        self.operator.server.stop()
+        self.operator = self.stage.operator(script=JUMPING, SECONDS_AHEAD=str(ahead))
+        return ahead
 
     async def add(self, queue: str) -> None:
-        async with await StockClient.start("bullmq6", self.redis.url, "bull") as client:
-            await client.add(queue, "waits")
+        client = await self.stage.client()
+        await client.add(queue, "waits")
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Iterator[Ground]:
-    with ApiServer(tmp_path) as api, RedisServer(tmp_path, persistent=True) as redis:
-        api.kubectl("apply", "-f", str(CRDS))
-        api.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(CRDS))
-        ground = Ground(tmp_path, redis, Workloads(Resources(api, "default")))
-        ground.start()
-        try:
-            yield ground
-        finally:
-            assert ground.operator is not None, "just started"
-            ground.operator.server.stop()
+async def ground(quiet_api: ApiServer, tmp_path: Path) -> AsyncIterator[Ground]:
+    async with Stage(tmp_path, quiet_api, persistent=True) as stage:
+        yield Ground(stage)
 
 
 async def test_while_redis_is_away_a_pool_holds(ground: Ground) -> None:
@@ -68,10 +71,45 @@ async def test_while_redis_is_away_a_pool_holds(ground: Ground) -> None:
     ground.redis.start_again()
     workloads.says("undoers", "Ready", "True", "Counting")
     workloads.scales_to("late", 0)
-    with Redis.from_url(ground.redis.url) as client:
-        client.delete(f"bull:{queue}:wait")
+    ground.stage.store.delete(f"bull:{queue}:wait")
     await ground.add("late")
     workloads.scales_to("late", 1)
+
+
+async def test_a_redis_that_refuses_is_not_called_away(ground: Ground) -> None:
+    workloads, store = ground.workloads, ground.stage.store
+    workloads.apply(workload("undoers", 2), pool("undoers", "quiet", cooldownSeconds=3600))
+    workloads.says("undoers", "Ready", "True", "QueueNeverSeen")
+    store.acl_setuser("default", enabled=True, commands=["-xread", "-evalsha"])
+    said = workloads.says("undoers", "Ready", "False", "RedisError")
+    assert "permission" in said
+    store.acl_setuser("default", enabled=True, commands=["+xread", "+evalsha"])
+    workloads.says("undoers", "Ready", "True", "QueueNeverSeen")
+    assert workloads.changes("undoers") == 0
+
+
+async def test_a_clock_that_jumps_ahead_ends_no_cooldown(ground: Ground, tmp_path: Path) -> None:
+    workloads = ground.workloads
+    clock = ground.jump(tmp_path)
+    await ground.add("work")
+    workloads.apply(workload("undoers", 2), pool("undoers", "work", cooldownSeconds=600))
+    workloads.explains("undoers", "cooling down from 2 to 1")
+    clock.write_text("86400")
+    # So that the pool is looked at by the new clock.
+    await ground.add("work")
+    until(lambda: workloads.status("undoers")["backlog"] == 2, lambda: "the job is not seen")
+    assert workloads.changes("undoers") == 0
+
+
+async def test_a_clock_that_jumps_back_draws_out_no_cooldown(
+    ground: Ground, tmp_path: Path
+) -> None:
+    workloads = ground.workloads
+    clock = ground.jump(tmp_path)
+    workloads.apply(workload("undoers", 2), pool("undoers", "quiet", cooldownSeconds=5))
+    workloads.says("undoers", "Ready", "True", "QueueNeverSeen")
+    clock.write_text("-86400")
+    workloads.scales_to("undoers", 0)
 
 
 async def test_an_operator_that_starts_in_the_cooldown_finishes_it(ground: Ground) -> None:

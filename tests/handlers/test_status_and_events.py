@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from testbed.islands import Island
 from testbed.resources import Resources, manifest
 from testbed.sagas import job, undo
+from testbed.stages import Stage
 from testbed.stock import Behaviour, StockClient, fails, fails_for_good, returns
 from tests.handlers.looking import SOON, Starter, keys_with, own
 
@@ -166,11 +166,11 @@ async def test_a_hostile_reason_does_no_harm(
     assert len(message.encode()) <= 1024
 
 
-async def test_a_reason_that_is_no_text_does_no_harm(island: Island) -> None:
+async def test_a_reason_that_is_no_text_does_no_harm(island: Stage) -> None:
     with island.operator():
         island.resources.apply(manifest("order", job("charge", "payments")))
         group = island.resources.reaches("order", state="ACTIVE")["groupId"]
-    client = await island.worker("bullmq5")
+    client = await island.client("bullmq5")
     await client.work("payments", {"charge": fails_for_good()})
     await client.heard("failed", name="charge")
     island.store.hset(f"bull:payments:{group}-0", "failedReason", b"\xff\xfe\xc3(")

@@ -11,9 +11,9 @@ from redis import Redis
 
 from jobgroup import JobGroups
 from testbed.apiserver import ApiServer
-from testbed.islands import Island
 from testbed.resources import Resources, manifest, until
 from testbed.sagas import job, undo
+from testbed.stages import Stage
 from testbed.stock import StockClient, fails_for_good
 from tests.handlers.conftest import PREFIX, Shared
 from tests.handlers.looking import (
@@ -31,13 +31,13 @@ from tests.handlers.looking import (
 UNDOS = {"charge": undo("refund")}
 
 
-async def half_done(island: Island) -> tuple[StockClient, str]:
+async def half_done(island: Stage) -> tuple[StockClient, str]:
     """Have a group of which one job completed and one waits; return a worker and its id."""
     resources = island.resources
     resources.apply(
         manifest("order", job("charge", "payments"), job("notify", "mails"), undos=UNDOS)
     )
-    client = await island.worker()
+    client = await island.client()
     await client.work("payments")
     resources.reaches("order", state="ACTIVE", completedCount=1)
     return client, group_id(resources, "order")
@@ -46,13 +46,13 @@ async def half_done(island: Island) -> tuple[StockClient, str]:
 # A namespace that goes
 
 
-async def test_a_namespace_goes_and_its_running_group_is_undone_without_it(island: Island) -> None:
+async def test_a_namespace_goes_and_its_running_group_is_undone_without_it(island: Stage) -> None:
     with island.operator():
         client, group = await half_done(island)
         await loses_its_namespace(island, client, group)
 
 
-async def test_an_object_that_is_held_does_not_hold_its_namespace(island: Island) -> None:
+async def test_an_object_that_is_held_does_not_hold_its_namespace(island: Stage) -> None:
     with island.operator():
         client, group = await half_done(island)
         island.resources.delete("order")
@@ -69,7 +69,7 @@ async def test_an_object_that_is_held_does_not_hold_its_namespace(island: Island
         await loses_its_namespace(island, client, group)
 
 
-async def loses_its_namespace(island: Island, client: StockClient, group: str) -> None:
+async def loses_its_namespace(island: Stage, client: StockClient, group: str) -> None:
     """Delete a namespace with a running group; who undoes it works elsewhere."""
     island.api.kubectl("delete", "namespace", island.resources.namespace, "--wait=false")
     until(lambda: not island.namespace_exists(), lambda: "the namespace is stuck")
@@ -145,7 +145,7 @@ async def test_what_is_restored_after_its_deletion_is_run_anew(
 # A Redis that forgets
 
 
-async def test_a_group_that_redis_forgot_is_not_run_again(island: Island) -> None:
+async def test_a_group_that_redis_forgot_is_not_run_again(island: Stage) -> None:
     resources, store = island.resources, island.store
     with island.operator():
         client, _ = await half_done(island)
@@ -222,12 +222,12 @@ async def test_groups_of_the_python_api_are_driven_by_the_same_operator(
 
 
 async def test_two_clusters_share_a_redis_and_keep_off_each_others_groups(
-    resources: Resources, shared: Shared, store: Redis, island: Island, worker: Starter
+    resources: Resources, shared: Shared, store: Redis, island: Stage, worker: Starter
 ) -> None:
     payments, mails = own(resources, "payments", "mails")
     body = manifest("order", job("charge", payments), job("notify", mails), undos=UNDOS)
     theirs = island.resources
-    with island.operator(shared.redis.url):
+    with island.operator(REDIS_URL=shared.redis.url):
         for each in (resources, theirs):
             each.apply(body)
             each.reaches("order", state="ACTIVE")
@@ -248,16 +248,16 @@ async def test_two_clusters_share_a_redis_and_keep_off_each_others_groups(
     assert traces(store, group) == []
     assert saga(store, payments, their_group)["state"] == "COMPLETED"
     assert theirs.get("order") == before
-    with island.operator(shared.redis.url):
+    with island.operator(REDIS_URL=shared.redis.url):
         theirs.reaches("order", state="COMPLETED", groupId=their_group)
 
 
 async def test_cancelling_in_one_cluster_cancels_nothing_in_another(
-    resources: Resources, shared: Shared, store: Redis, island: Island
+    resources: Resources, shared: Shared, store: Redis, island: Stage
 ) -> None:
     (payments,) = own(resources, "payments")
     theirs = island.resources
-    with island.operator(shared.redis.url):
+    with island.operator(REDIS_URL=shared.redis.url):
         for each in (resources, theirs):
             each.apply(manifest("order", job("charge", payments)))
             each.reaches("order", state="ACTIVE")
