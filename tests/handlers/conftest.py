@@ -4,6 +4,7 @@ shared      an API server, a Redis and an operator, for the whole session
 resources   JobGroups in a namespace of this test's own, seen to by the shared operator
 worker      starts stock clients on the shared Redis
 quiet_api   an API server that the shared operator does not look at
+kubectl     kubectl in a namespace of this test's own on that server
 stage       operators, a Redis and workers for a test that breaks them, on that server
 island      the same on an API server with controllers
 """
@@ -21,6 +22,7 @@ from testbed.redis_server import RedisServer
 from testbed.resources import Resources, install_crds
 from testbed.stages import Stage
 from testbed.stock import StockClient
+from tests.handlers.applied import Kubectl
 
 PREFIX = "bull"
 
@@ -75,6 +77,12 @@ def quiet_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     with ApiServer(tmp_path_factory.mktemp("quiet-apiserver")) as api:
         install_crds(api)
         yield api
+
+
+@pytest.fixture
+def kubectl(quiet_api: ApiServer) -> Iterator[Kubectl]:
+    with Kubectl(quiet_api) as kubectl:
+        yield kubectl
 
 
 @pytest.fixture

@@ -1,0 +1,245 @@
+"""What the API server refuses: each rule by its sentence, on small and on full objects.
+
+A full one has 2,000 jobs and as many compensations, near the largest size.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from jobgroup.crd import BULLMQ_OPTIONS
+from jobgroup.options import JobOptions, RetryOptions
+from jobgroup.resource import KIND
+from testbed.apiserver import ApiServer, KubectlError
+from tests.handlers.applied import Kubectl, Object, first, job_group, last, undo
+
+Edit = Callable[[Object], Any]
+
+SIZES = {"small": 2, "full": 2000}
+SAMPLES: dict[str, Any] = {"object": {"id": "1"}, "string": "x", "boolean": True, "integer": 1}
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def size(request: pytest.FixtureRequest) -> int:
+    return SIZES[request.param]
+
+
+@pytest.fixture(scope="module")
+def stored(quiet_api: ApiServer, size: int) -> Iterator[tuple[Kubectl, Object]]:
+    """Keep one object of each size for all edits that are refused, for they leave it as it was."""
+    with Kubectl(quiet_api) as kubectl:
+        body = job_group(size)
+        kubectl.apply(body)
+        yield kubectl, body
+
+
+def invalid(path: str, sentence: str, name: str = "order") -> str:
+    return f'The {KIND} "{name}" is invalid: {path}: Invalid value: {sentence}'
+
+
+BAD: dict[str, tuple[Edit, str, str]] = {
+    "no jobs": (
+        lambda body: body["spec"].update(jobs=[], compensation={}),
+        "spec.jobs",
+        "Group must contain at least one job",
+    ),
+    "jobs left out": (
+        lambda body: (body["spec"].pop("jobs"), body["spec"].pop("compensation")),
+        "spec.jobs",
+        "Group must contain at least one job",
+    ),
+    "unknown compensation": (
+        lambda body: body["spec"].update(compensation={"nobody": {"name": "undo"}}),
+        "spec.compensation",
+        'Compensation key "nobody" does not match any job name',
+    ),
+    "one unknown among the compensations": (
+        lambda body: body["spec"]["compensation"].update(
+            {"x": body["spec"]["compensation"].pop(last(body)["name"])}
+        ),
+        "spec.compensation",
+        'Compensation key "x" does not match any job name',
+    ),
+    "flow": (
+        lambda body: last(body)["opts"].update(parent={"id": "1", "queue": "q"}),
+        "spec.jobs",
+        "A job cannot belong to both a group and a flow",
+    ),
+    "group": (
+        lambda body: (
+            (last(body).update(name="x"), body["spec"].update(compensation={}))
+            and last(body)["opts"].update(group={"id": "1"})
+        ),
+        "spec.jobs",
+        'Job "x" already belongs to a group',
+    ),
+    "reserved queue": (
+        lambda body: (
+            (last(body).update(name="x", queueName="_jobgroups"))
+            or body["spec"].update(compensation={})
+        ),
+        "spec.jobs",
+        'Job "x": the queue "_jobgroups" is reserved',
+    ),
+    "job option": (
+        lambda body: last(body)["opts"].update(telemetry={}),
+        "spec.jobs",
+        'Job "{last}": opts.telemetry is not an option of a job in a group',
+    ),
+    "undo option": (
+        lambda body: undo(body)["opts"].update(stackTraceLimit=1),
+        "spec.compensation",
+        'Compensation "{last}": opts.stackTraceLimit is not an option of an undo',
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_definition_is_refused(kubectl: Kubectl, size: int, case: str) -> None:
+    edit, path, sentence = BAD[case]
+    body = job_group(size)
+    name = last(body)["name"]
+    edit(body)
+    assert kubectl.refusal(body) == invalid(path, sentence.format(last=name))
+
+
+@pytest.mark.parametrize("option", sorted(BULLMQ_OPTIONS.keys() - JobOptions.model_fields.keys()))
+def test_no_other_option_of_bullmq_is_one_of_a_job(kubectl: Kubectl, option: str) -> None:
+    body = job_group()
+    first(body)["opts"] = {option: SAMPLES[BULLMQ_OPTIONS[option]["type"]]}
+    sentences = {
+        "parent": "A job cannot belong to both a group and a flow",
+        "group": f'Job "{first(body)["name"]}" already belongs to a group',
+    }
+    other = f'Job "{first(body)["name"]}": opts.{option} is not an option of a job in a group'
+    assert kubectl.refusal(body) == invalid("spec.jobs", sentences.get(option, other))
+
+
+@pytest.mark.parametrize("option", sorted(BULLMQ_OPTIONS.keys() - RetryOptions.model_fields.keys()))
+def test_no_other_option_of_bullmq_is_one_of_an_undo(kubectl: Kubectl, option: str) -> None:
+    body = job_group()
+    undo(body)["opts"] = {option: SAMPLES[BULLMQ_OPTIONS[option]["type"]]}
+    sentence = f'Compensation "{last(body)["name"]}": opts.{option} is not an option of an undo'
+    assert kubectl.refusal(body) == invalid("spec.compensation", sentence)
+
+
+CHANGES: dict[str, tuple[Edit, str]] = {
+    "name given": (lambda body: body["spec"].update(name="order"), "name"),
+    "data deep inside": (lambda body: last(body)["data"].update(n=-1), "jobs"),
+    "option": (lambda body: last(body)["opts"].update(attempts=4), "jobs"),
+    "order": (lambda body: body["spec"]["jobs"].reverse(), "jobs"),
+    "job more": (
+        lambda body: (
+            body["spec"]["jobs"].insert(0, {"name": "new", "queueName": "q"})
+            or body["spec"]["jobs"].pop()
+        ),
+        "jobs",
+    ),
+    "undo": (lambda body: undo(body).update(name="other"), "compensation"),
+    "undo less": (
+        lambda body: body["spec"]["compensation"].pop(last(body)["name"]),
+        "compensation",
+    ),
+    "no undo": (lambda body: body["spec"].pop("compensation"), "compensation"),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_what_was_applied_stays(stored: tuple[Kubectl, Object], case: str) -> None:
+    kubectl, body = stored
+    edit, field = CHANGES[case]
+    changed = deepcopy(body)
+    edit(changed)
+    # Replaced as a whole: a merge would only ever add to the jobs.
+    with pytest.raises(KubectlError) as caught:
+        kubectl("replace", "-f", "-", stdin=json.dumps(changed))
+    expected = invalid(f"spec.{field}", f"{field} cannot be changed: make a new JobGroup")
+    assert expected in str(caught.value)
+
+
+def test_a_name_cannot_be_changed_or_taken_away(kubectl: Kubectl) -> None:
+    body = job_group()
+    body["spec"]["name"] = "a"
+    kubectl.apply(body)
+    expected = invalid("spec.name", "name cannot be changed: make a new JobGroup")
+    assert kubectl.refusal(job_group()) == expected
+    body["spec"]["name"] = "b"
+    assert kubectl.refusal(body) == expected
+
+
+def test_settings_may_be_changed(stored: tuple[Kubectl, Object]) -> None:
+    kubectl, body = stored
+    changed = deepcopy(body)
+    settings = {
+        "activeDeadlineSeconds": 60,
+        "ttlSecondsAfterFinished": 0,
+        "deletionPolicy": "Orphan",
+        "suspend": True,
+    }
+    changed["spec"].update(settings)
+    kubectl.apply(changed)
+    assert kubectl.read()["spec"].items() >= settings.items()
+    kubectl.apply(body)
+    assert kubectl.read()["spec"]["suspend"] is False
+
+
+def test_the_operators_status_passes_all_rules(stored: tuple[Kubectl, Object]) -> None:
+    kubectl, _ = stored
+    kubectl.write_status(state="ACTIVE", observedGeneration=1)
+    kubectl.write_status(state="PENDING")
+    assert kubectl.read()["status"] == {"state": "PENDING", "observedGeneration": 1}
+
+
+def set_field(kubectl: Kubectl, **spec: Any) -> str:
+    return kubectl("patch", "jobgroup", "order", "--type=merge", "-p", json.dumps({"spec": spec}))
+
+
+def refused_field(kubectl: Kubectl, **spec: Any) -> str:
+    with pytest.raises(KubectlError) as caught:
+        set_field(kubectl, **spec)
+    return str(caught.value)
+
+
+ENDS = {
+    "COMPLETED": "Cannot cancel a completed group",
+    "COMPENSATING": "Cannot cancel group in state COMPENSATING",
+    "FAILED": "Cannot cancel group in state FAILED",
+    "FAILED_COMPENSATION": "Cannot cancel group in state FAILED_COMPENSATION",
+}
+
+
+def test_only_an_active_group_is_cancelled(kubectl: Kubectl, size: int) -> None:
+    kubectl.apply(job_group(size))
+    ends = list(ENDS)[: 1 if size > 2 else None]
+    for state, sentence in ((state, ENDS[state]) for state in ends):
+        kubectl.write_status(state=state)
+        expected = f"spec.cancel: Invalid value: {sentence}"
+        assert refused_field(kubectl, cancel=True).endswith(expected)
+    kubectl.write_status(state="ACTIVE")
+    set_field(kubectl, cancel=True)
+    for taken_back in (False, None):
+        assert refused_field(kubectl, cancel=taken_back).endswith("cancel cannot be taken back")
+    # Who applies the same again, or writes the end into the status, is not refused.
+    for state in ends:
+        kubectl.write_status(state=state)
+        set_field(kubectl, cancel=True, ttlSecondsAfterFinished=len(state))
+    assert kubectl.read()["spec"]["cancel"] is True
+
+
+def test_a_group_may_be_cancelled_before_anybody_looked(kubectl: Kubectl) -> None:
+    kubectl.apply(job_group())
+    set_field(kubectl, cancel=True)
+
+
+def test_jobs_that_were_let_go_cannot_be_held(kubectl: Kubectl, size: int) -> None:
+    kubectl.apply(job_group(size, suspend=True))
+    kubectl.write_status(state="PENDING")
+    for suspend in (False, True, False):
+        set_field(kubectl, suspend=suspend)
+    for state in ("ACTIVE", *ENDS)[: 1 if size > 2 else None]:
+        kubectl.write_status(state=state)
+        expected = "spec.suspend: Invalid value: Cannot suspend a group whose jobs were let go"
+        assert refused_field(kubectl, suspend=True).endswith(expected)
