@@ -6,12 +6,14 @@ import re
 from urllib.parse import urlsplit
 
 from redis import exceptions
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError, ResponseError
 
 from jobgroup.errors import InvalidSpecError
 
 BACKOFF_SECONDS = (0.1, 30.0)
+# A URL may ask for another number: redis://host/?max_connections=500.
+MOST_CONNECTIONS = 100
 
 _AWAY = (
     exceptions.BusyLoadingError,
@@ -44,9 +46,18 @@ def locate(url: str) -> str:
 
 
 def connect(url: str) -> Redis:
-    """Open a client fit for the store: texts, whatever bytes a worker wrote as its reason."""
-    client: Redis = Redis.from_url(url, decode_responses=True, encoding_errors="replace")
-    return client
+    """Open a client fit for the store: texts, whatever bytes a worker wrote as its reason.
+
+    Calls beyond the most connections wait for one; redis-py's own pool would refuse them.
+    """
+    pool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=MOST_CONNECTIONS,
+        timeout=None,
+        decode_responses=True,
+        encoding_errors="replace",
+    )
+    return Redis.from_pool(pool)
 
 
 def is_transient(error: BaseException) -> bool:

@@ -69,3 +69,10 @@ async def test_nobody_has_no_jobs(redis: Redis, redis_url: str, prefix: str) -> 
         with pytest.raises(GroupNotFoundError):
             await groups.get_group_jobs("nobody")
         assert await groups.get_group_state("nobody") is None
+
+
+async def test_more_calls_at_a_time_than_connections(sagas: Sagas) -> None:
+    groups = sagas.groups
+    nodes = await asyncio.gather(*(groups.add_group("order", JOBS) for _ in range(250)))
+    found = await asyncio.gather(*(groups.get_group_state(node.group_id) for node in nodes))
+    assert [state.id for state in found if state] == [node.group_id for node in nodes]
