@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 import kopf
+from prometheus_client import CollectorRegistry
 
 from handlers.cluster import Cluster, Conflict, Ref
 from handlers.health import Health
@@ -29,7 +30,7 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
     # As the operator has them: else a burst opens more connections than redis-py allows.
     settings.queueing.worker_limit = 20
     settings.queueing.idle_timeout = 0.05
-    await Health(int(os.environ["PORT"])).start()
+    await Health(int(os.environ["PORT"]), CollectorRegistry()).start()
     memo.cluster = Cluster(settings)
     memo.store = Store(connect(os.environ["REDIS_URL"]), os.environ["BULLMQ_PREFIX"])
 

@@ -48,6 +48,7 @@ def test_the_tree_keeps_its_contracts(project: Path) -> None:
         ("jobgroup", "import kopf", "Only handlers speak to Kubernetes"),
         ("jobgroup", "import kubernetes", "Only handlers speak to Kubernetes"),
         ("handlers", "import redis", "Only the core speaks to Redis"),
+        ("jobgroup", "import prometheus_client", "Only handlers know Prometheus"),
         ("handlers", "import main", "Nobody imports the entry point"),
     ],
 )

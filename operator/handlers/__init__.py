@@ -8,6 +8,7 @@ report      what is known of a group -> status and events, written when somethin
 follow      what goes on in Redis -> which objects to look at
 cluster     the few typed calls on the Kubernetes API
 lease       who of several replicas works
-health      /livez and /readyz
+health      /livez, /readyz and /metrics
+metrics     what is counted, and what is looked up at a scrape
 failpoints  places where a test may have the operator die
 """

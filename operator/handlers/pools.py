@@ -67,6 +67,10 @@ class Pools:
                 pool.due = 0.0
         self._noticed.set()
 
+    def statuses(self) -> list[tuple[Ref, Body]]:
+        """Return what the status of each pool says."""
+        return [(pool.ref, pool.body.get("status") or {}) for pool in self._pools.values()]
+
     async def run(self) -> None:
         """Look at pools that are due or stirred, for ever."""
         failures = 0

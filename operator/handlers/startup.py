@@ -17,12 +17,14 @@ from handlers.cluster import ApiError, Cluster, Ref, login
 from handlers.follow import Follower
 from handlers.health import Health
 from handlers.lease import Lease
+from handlers.metrics import Metrics
 from handlers.pools import Pools
 from handlers.reconcile import Reconciler
 from handlers.workqueue import WorkQueue
 from jobgroup import Driver, Store, __version__, connect
-from jobgroup.connection import leave_if_cancelled
+from jobgroup.connection import RedisError, leave_if_cancelled
 from jobgroup.settings import Settings, SettingsError, read_settings
+from jobgroup.snapshot import Totals
 
 logger = logging.getLogger(__name__)
 
@@ -37,16 +39,20 @@ class Operator:
     def __init__(self, settings: Settings, kopf_settings: kopf.OperatorSettings) -> None:
         self.cluster = Cluster(kopf_settings)
         self.queue = WorkQueue[Ref]()
-        self.store = Store(connect(settings.redis_url), settings.prefix)
+        self.metrics = Metrics()
+        self.store = Store(connect(settings.redis_url), settings.prefix, observer=self.metrics)
         self.reconciler: Reconciler | None = None
         self.pools = Pools(self.cluster, self.store.queues)
         self._settings = settings
-        self._health = Health(settings.port)
+        self._health = Health(settings.port, self.metrics.registry)
         self._lease = Lease(
             self.cluster, settings.namespace, settings.lease_name, settings.identity
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._redis_error = ""
+        self.metrics.leads = lambda: self._lease.is_held
+        self.metrics.writes = self.cluster.writes
+        self.metrics.pools = self.pools.statuses
 
     async def start(self) -> None:
         """Wait until this replica leads, then let everything run."""
@@ -60,8 +66,10 @@ class Operator:
         self._run("redis", self._ask_redis())
         owner = await self._own_cluster()
         await self._lease.acquire()
+        self.metrics.heard()
         self.reconciler = Reconciler(self.cluster, self.store, owner, self.queue)
         driver = Driver(self.store)
+        self.metrics.repairs = lambda: driver.counters.repairs
         follower = Follower(self.store, owner, self.reconciler, self.queue)
         self._run("lease", self._lease.keep())
         self._run("driver", driver.run())
@@ -104,7 +112,7 @@ class Operator:
                 await asyncio.sleep(1)
 
     async def _ask_redis(self) -> None:
-        """Ask Redis now and then whether it is there, for the ready endpoint."""
+        """Ask Redis now and then whether it is there, and the leader how many groups there are."""
         while True:
             leave_if_cancelled()
             try:
@@ -115,7 +123,15 @@ class Operator:
                 if not self._redis_error:
                     logger.error("%s", said)
                 self._redis_error = said
+            self.metrics.redis_answers = not self._redis_error
+            self.metrics.totals = await self._count_groups()
             await asyncio.sleep(2)
+
+    async def _count_groups(self) -> Totals | None:
+        with suppress(RedisError):  # the next ping will tell
+            if self._lease.is_held and not self._redis_error:
+                return await self.store.totals()
+        return None
 
 
 def _die_with(task: asyncio.Task[None]) -> None:

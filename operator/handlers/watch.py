@@ -12,6 +12,7 @@ from jobgroup.resource import API_VERSION, PLURAL
 @kopf.on.event(API_VERSION, PLURAL)
 async def notice(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
     """Pass an event on."""
+    memo.operator.metrics.heard()
     body = event["object"]
     ref = ref_of(body)
     if event["type"] == "DELETED":
@@ -23,6 +24,7 @@ async def notice(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
 @kopf.on.event(API_VERSION, pool.PLURAL)
 async def notice_pool(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
     """Pass an event of a WorkerPool on."""
+    memo.operator.metrics.heard()
     body = event["object"]
     if event["type"] == "DELETED":
         memo.operator.pools.forget(ref_of(body))

@@ -9,6 +9,7 @@ plan               models and an id -> one packed argument of create_groups.lua
 keys               the Redis keys that Python spells
 scripts   (redis)  lua/ -> callables whose names and arguments come from each script's header
 store     (redis)  one typed method per script, and the wake-up list
+observer           what the core does, told to whoever counts it
 snapshot           frozen values of what the scripts return
 groups    (redis)  the Python API
 driver    (redis)  what moves sagas on

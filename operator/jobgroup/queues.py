@@ -11,6 +11,7 @@ from redis.exceptions import ResponseError
 
 from jobgroup import keys
 from jobgroup.connection import is_transient
+from jobgroup.observer import SILENT, Observer
 from jobgroup.plan import pack
 from jobgroup.replicas import Backlog
 from jobgroup.scripts import FOLDER, load
@@ -29,10 +30,12 @@ def now_ms() -> int:
 class Queues:
     """The queues of one Redis, read and never written."""
 
-    def __init__(self, redis: Redis, prefix: str, folder: Path = FOLDER) -> None:
+    def __init__(
+        self, redis: Redis, prefix: str, folder: Path = FOLDER, observer: Observer = SILENT
+    ) -> None:
         self._redis = redis
         self._prefix = prefix
-        self._read_backlog = load("read_backlog", folder)
+        self._read_backlog = load("read_backlog", folder, observer)
         self._names: frozenset[str] | None = None
         self._named_at = float("-inf")
         self._naming = asyncio.Lock()

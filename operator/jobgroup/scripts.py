@@ -5,6 +5,7 @@ gap. `-- @include name` pulls in lua/includes/name.lua, once, before the script 
 """
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,8 @@ from typing import Any
 
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
+
+from jobgroup.observer import SILENT, Observer
 
 # Not importlib.resources: lua/ holds no Python, and namespace packages confuse editable installs.
 FOLDER = Path(__file__).resolve().parents[1] / "lua"
@@ -35,6 +38,7 @@ class Script:
     source: str
     keys: tuple[str, ...]
     args: tuple[str, ...]
+    observer: Observer = SILENT
 
     @cached_property
     def sha(self) -> str:
@@ -75,11 +79,13 @@ class Script:
         pipeline = redis.pipeline(transaction=False)
         for slots in calls:
             pipeline.execute_command(*self.command(**slots))
+        start = time.perf_counter()
         answers: list[Any] = await pipeline.execute(raise_on_error=False)
+        self.observer.ran(self.name, time.perf_counter() - start)
         return answers
 
 
-def load(name: str, folder: Path = FOLDER) -> Script:
+def load(name: str, folder: Path = FOLDER, observer: Observer = SILENT) -> Script:
     """Read a script, its includes and its signature."""
     text = (folder / f"{name}.lua").read_text()
     header = _HEADER.match(text)
@@ -90,7 +96,7 @@ def load(name: str, folder: Path = FOLDER) -> Script:
     args = _in_order(name, "ARGV", slots)
     if len({*keys, *args}) < len(keys) + len(args):
         raise ScriptError(f"{name}.lua uses a slot's name twice")
-    return Script(name, "\n".join([*_includes(text, folder, []), text]), keys, args)
+    return Script(name, "\n".join([*_includes(text, folder, []), text]), keys, args, observer)
 
 
 def _in_order(name: str, kind: str, slots: list[tuple[str, str, str]]) -> tuple[str, ...]:

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 State = Literal["ACTIVE", "COMPENSATING", "COMPLETED", "FAILED", "FAILED_COMPENSATION"]
+STATES: tuple[State, ...] = get_args(State)
 JobStatus = Literal["pending", "active", "completed", "failed", "cancelled"]
 # Of a member: none was needed or made yet, or how it went.
 UndoStatus = Literal["", "pending", "completed", "failed"]
@@ -92,20 +93,55 @@ class GroupJob:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What one call of settle_group.lua did and found."""
+    """What one call of settle_group.lua did and found, and the undos that ended before it."""
 
     group: GroupState
     changed: bool
     more: bool
     open: int
     repaired: bool
+    before: State
+    undone: int
+    undo_failed: int
 
     @classmethod
     def parse(cls, row: Sequence[Any]) -> Self:
         """Read one answer of settle_group.lua."""
-        changed, more, still_open, repaired, group = row
+        changed, more, still_open, repaired, before, undone, undo_failed, group = row
         return cls(
-            GroupState.parse(group), bool(changed), bool(more), int(still_open), bool(repaired)
+            GroupState.parse(group),
+            bool(changed),
+            bool(more),
+            int(still_open),
+            bool(repaired),
+            before,
+            undone,
+            undo_failed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """All groups of one Redis at one moment, in milliseconds.
+
+    `oldest` tells of each state that has a group since when the oldest is there: since it was
+    made, or since its undoing began. `waited` is how long the first of the wake-up list is on it.
+    """
+
+    groups: dict[State, int]
+    oldest: dict[State, int]
+    wakeups: int
+    waited: int
+
+    @classmethod
+    def parse(cls, row: Sequence[Any]) -> Self:
+        """Read the answer of read_totals.lua."""
+        wakeups, waited, *states = row
+        return cls(
+            {state: count for state, count, _ in states},
+            {state: int(since) for state, _, since in states if since},
+            wakeups,
+            waited,
         )
 
 

@@ -24,18 +24,19 @@ from jobgroup.errors import (
     JobGroupError,
     SpoiltKeyError,
 )
+from jobgroup.observer import SILENT, Observer
 from jobgroup.plan import Plan, pack_plans
 from jobgroup.queues import MAX_BLOCK_SECONDS, Queues
 from jobgroup.queues import now_ms as now_ms
 from jobgroup.scripts import FOLDER, Script, load
-from jobgroup.snapshot import GroupJob, GroupState, Settled
+from jobgroup.snapshot import GroupJob, GroupState, Settled, Totals
 
 GRACE = 5 * 60 * 1000
 TOMBSTONE = 30 * 24 * 3600 * 1000
 # Of one call that creates several groups: some two milliseconds of work.
 BATCH_JOBS = 60
 BATCH_BYTES = 1_000_000
-# A group that ended stays parked with its score raised by these; see lua/includes/park.lua.
+# A group that ended stays parked with its score raised by these; see lua/includes/bands.lua.
 FAILED_SCORE = 10**15
 COMPLETED_SCORE = 2 * 10**15
 
@@ -43,18 +44,26 @@ COMPLETED_SCORE = 2 * 10**15
 class Store:
     """All that is ever asked of Redis about groups."""
 
-    def __init__(self, redis: Redis, prefix: str = "bull", folder: Path = FOLDER) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        prefix: str = "bull",
+        folder: Path = FOLDER,
+        observer: Observer = SILENT,
+    ) -> None:
         self.redis = redis
         self.prefix = prefix
-        self._create = load("create_groups", folder)
-        self._settle = load("settle_group", folder)
-        self._cancel = load("cancel_group", folder)
-        self._remove = load("remove_group", folder)
-        self._read = load("read_group", folder)
-        self._read_jobs = load("read_jobs", folder)
-        self._disown = load("disown_group", folder)
-        self._read_epoch = load("read_epoch", folder)
-        self.queues = Queues(redis, prefix, folder)
+        self._observer = observer
+        self._create = load("create_groups", folder, observer)
+        self._settle = load("settle_group", folder, observer)
+        self._cancel = load("cancel_group", folder, observer)
+        self._remove = load("remove_group", folder, observer)
+        self._read = load("read_group", folder, observer)
+        self._read_jobs = load("read_jobs", folder, observer)
+        self._disown = load("disown_group", folder, observer)
+        self._read_epoch = load("read_epoch", folder, observer)
+        self._read_totals = load("read_totals", folder, observer)
+        self.queues = Queues(redis, prefix, folder, observer)
 
     async def create(self, plans: Sequence[Plan]) -> list[bool | JobGroupError]:
         """Create groups, each atomically; say of each whether it is new, or why it is refused."""
@@ -65,6 +74,7 @@ class Store:
             if isinstance(answer, Exception):
                 raise answer
             answers += answer
+        self._observer.created(answers.count(1))
         return [
             bool(answer) if isinstance(answer, int) else _refusal(answer, SpoiltKeyError)
             for answer in answers
@@ -92,13 +102,22 @@ class Store:
         ]
         answers = await self._settle.run_all(self.redis, calls)
         return [
-            answer if answer is None or isinstance(answer, Exception) else Settled.parse(answer)
+            answer if answer is None or isinstance(answer, Exception) else self._settled(answer)
             for answer in answers
         ]
 
+    def _settled(self, answer: Sequence[Any]) -> Settled:
+        settled = Settled.parse(answer)
+        if settled.changed:
+            self._observer.moved(settled.before, settled.group, settled.undone, settled.undo_failed)
+        return settled
+
     async def cancel(self, group_id: str, grace: int = GRACE) -> GroupState:
         """Give a running group up."""
-        return GroupState.parse(await self._call(self._cancel, group_id, now=now_ms(), grace=grace))
+        row = await self._call(self._cancel, group_id, now=now_ms(), grace=grace)
+        group = GroupState.parse(row)
+        self._observer.moved("ACTIVE", group)
+        return group
 
     async def remove(self, group_id: str) -> None:
         """Remove an ended group and all its keys, but for its tombstone."""
@@ -168,6 +187,16 @@ class Store:
     async def wait_for_wakeup(self, seconds: float) -> None:
         """Block until a stock worker touches the wake-up list, or for so long."""
         await self.redis.bzpopmin(keys.marker(self.prefix), seconds)
+
+    async def totals(self) -> Totals:
+        """Count all groups by state, at the price of a few lookups."""
+        answer = await self._read_totals(
+            self.redis,
+            parked=keys.parked(self.prefix),
+            wakeups=keys.wakeups(self.prefix),
+            events=keys.events(self.prefix, keys.BOOKS),
+        )
+        return Totals.parse(answer)
 
     async def parked(self, ended: bool = False) -> list[str]:
         """Return the unfinished groups that wait for their members, or also those that failed.

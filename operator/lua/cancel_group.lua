@@ -22,7 +22,7 @@ local queue = redis.call("HGET", parent, "queue")
 local k = keys_of(prefix, gid, queue or "")
 if not queue or redis.call("EXISTS", k.group) == 0 then return redis.error_reply("GROUPNOTFOUND " .. gid) end
 local state, before, more = settle(k, prefix, gid, now, "cancelled", grace)
-park(k, gid, now, state, more, "")
+park(k, gid, state, more, "")
 if before ~= "ACTIVE" or state == "COMPLETED" then
   return redis.error_reply("INVALIDSTATE " .. state)
 end

@@ -68,6 +68,7 @@ def test_jobs_come_in_the_order_of_the_definition() -> None:
 
 
 def test_a_settled_group_says_what_the_call_did() -> None:
-    settled = Settled.parse([1, 0, 2, 1, ROW])
+    settled = Settled.parse([1, 0, 2, 1, "ACTIVE", 3, -1, ROW])
     assert (settled.changed, settled.more, settled.open, settled.repaired) == (True, False, 2, True)
+    assert (settled.before, settled.undone, settled.undo_failed) == ("ACTIVE", 3, -1)
     assert settled.group == GroupState.parse(ROW)

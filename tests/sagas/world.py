@@ -183,9 +183,19 @@ class World:
         same("ledger", known, noted)
         for group in self.groups.values():
             self.check_group(group)
+        if not self.leaving:
+            self.check_totals()
         for group_id in self.seen.groups.keys() - self.groups.keys() - self.leaving.keys():
             assert self.seen.groups[group_id] is None
         self.sound = True
+
+    def check_totals(self) -> None:
+        """Say that groups are counted right without a look at any, but for those just woken."""
+        settled = [each for each in self.groups.values() if each.id in self.seen.parked]
+        totals = self.do(self.store.totals())
+        counted = {state: count for state, count in totals.groups.items() if count}
+        same("totals", counted, dict(Counter(group.state for group in settled)))
+        same("wake-ups", totals.wakeups, len(self.seen.wakeups))
 
     def is_leaving(self, job_id: str) -> bool:
         return job_id.split("-")[0] in self.leaving

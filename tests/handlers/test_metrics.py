@@ -1,0 +1,244 @@
+"""What a real operator tells at /metrics, of groups that really ran."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from handlers.cluster import Ref
+from handlers.metrics import Metrics, passed
+from jobgroup import JobGroups
+from jobgroup.snapshot import STATES, State, Totals
+from testbed.operators import OperatorProcess
+from testbed.resources import manifest
+from testbed.sagas import job
+from testbed.scrapes import Scrape
+from testbed.stages import LOSE, PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
+from testbed.stock import fails_for_good
+from testbed.waiting import eventually, wait_for
+from testbed.workloads import Workloads, pool, workload
+from tests.builders import group
+from tests.handlers.conftest import Shared
+
+GROUPS = {
+    "ACTIVE": 1,
+    "COMPENSATING": 1,
+    "COMPLETED": 2,
+    "FAILED": 1,
+    "FAILED_COMPENSATION": 1,
+}
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| (.*?) ?\| (.+) \|$", re.MULTILINE)
+REFUSED = {"refund": fails_for_good("account closed")}
+
+
+def leads(operator: OperatorProcess) -> None:
+    wait_for(lambda: Scrape.of(operator).value("jobgroup_leader") == 1)
+
+
+async def every_state(stage: Stage) -> None:
+    """Run groups until each state has one, and COMPLETED two."""
+    apply, reaches = stage.resources.apply, stage.resources.reaches
+    worker = await stage.worker()
+    for name in ("first", "second"):
+        apply(manifest(name, PAY, SHIP))
+        reaches(name, state="COMPLETED")
+    apply(manifest("undone", PAY, LOSE, undos=UNDOS))
+    reaches("undone", state="FAILED")
+    await worker.kill()
+    unlucky = await stage.worker(REFUSED)
+    apply(manifest("left", PAY, LOSE, undos={"pay": {"name": "refund", "opts": {"attempts": 1}}}))
+    reaches("left", state="FAILED_COMPENSATION")
+    apply(manifest("running", WAIT), manifest("undoing", PAY, LOSE, WAIT))
+    reaches("undoing", state="COMPENSATING")
+    reaches("running", state="ACTIVE")
+    await unlucky.heard("started", name="wait")
+
+
+def counted(operator: OperatorProcess) -> None:
+    wait_for(lambda: Scrape.of(operator).by("state", "jobgroup_groups") == GROUPS)
+
+
+async def test_groups_and_what_became_of_them(stage: Stage) -> None:
+    operator = stage.operator()
+    leads(operator)
+    await every_state(stage)
+    counted(operator)
+    scrape = Scrape.of(operator)
+    assert scrape.by("state", "jobgroup_transitions_total") == {
+        "ACTIVE": 6,
+        "COMPENSATING": 3,
+        "COMPLETED": 2,
+        "FAILED": 1,
+        "FAILED_COMPENSATION": 1,
+    }
+    assert scrape.by("outcome", "jobgroup_undos_total") == {"completed": 1, "failed": 1}
+    durations = scrape.by("state", "jobgroup_duration_seconds_count")
+    assert durations == {"COMPLETED": 2, "FAILED": 1, "FAILED_COMPENSATION": 1}
+    assert all(scrape.by("state", "jobgroup_duration_seconds_sum").values())
+    ages = scrape.by("state", "jobgroup_oldest_unfinished_seconds")
+    assert ages.keys() == {"ACTIVE", "COMPENSATING"}
+    assert all(ages.values())
+    assert scrape.value("jobgroup_resync_repairs_total") == 0
+    assert scrape.value("jobgroup_redis_up") == 1
+    age = scrape.value("jobgroup_watch_age_seconds")
+    assert age is not None
+    assert 0 <= age < ages["ACTIVE"] + 60
+    ran = scrape.by("script", "jobgroup_script_seconds_count")
+    assert all(ran[name] for name in ("create_groups", "settle_group", "read_totals"))
+    assert all(scrape.by("script", "jobgroup_script_seconds_sum").values())
+    assert not any("first" in str(key) or stage.namespace in str(key) for key in scrape.samples)
+
+
+async def test_a_scrape_after_a_restart_tells_the_truth(stage: Stage) -> None:
+    first = stage.operator("first")
+    leads(first)
+    await every_state(stage)
+    counted(first)
+    before = Scrape.of(first).by("state", "jobgroup_oldest_unfinished_seconds")
+    first.server.stop()
+    second = stage.operator("second")
+    counted(second)
+    scrape = Scrape.of(second)
+    after = scrape.by("state", "jobgroup_oldest_unfinished_seconds")
+    assert all(after[state] >= before[state] for state in before)
+    assert not any(scrape.by("state", "jobgroup_transitions_total").values())
+    assert not any(scrape.by("outcome", "jobgroup_undos_total").values())
+
+
+async def test_writes_are_counted_by_what_was_written(stage: Stage) -> None:
+    operator = stage.operator()
+    await stage.worker()
+    stage.resources.apply(manifest("order", PAY, LOSE, undos=UNDOS, ttlSecondsAfterFinished=0))
+    stage.resources.goes("order")
+    wait_for(lambda: Scrape.of(operator).by("what", "jobgroup_api_writes_total")["lease"] > 1)
+    writes = Scrape.of(operator).by("what", "jobgroup_api_writes_total")
+    assert writes.pop("scale") == 0
+    assert writes.keys() == {"delete", "event", "lease", "metadata", "status"}
+    assert all(writes.values())
+
+
+async def test_a_replica_that_waits_tells_what_it_knows(stage: Stage) -> None:
+    first = stage.operator("first")
+    leads(first)
+    second = stage.operator("second")
+    wait_for(lambda: "this replica waits" in second.log)
+    stage.resources.apply(manifest("order", WAIT))
+    wait_for(lambda: Scrape.of(first).value("jobgroup_groups", state="ACTIVE") == 1)
+    wait_for(lambda: Scrape.of(second).value("jobgroup_redis_up") == 1)
+    scrape = Scrape.of(second)
+    assert scrape.value("jobgroup_leader") == 0
+    # Or a sum over the replicas would count each group twice.
+    assert scrape.by("state", "jobgroup_groups") == {}
+    assert scrape.value("jobgroup_watch_age_seconds") is None
+    assert scrape.kinds == Scrape.of(first).kinds
+
+
+async def test_without_redis_nobody_claims_to_know_the_groups(stage: Stage) -> None:
+    operator = stage.operator()
+    wait_for(lambda: Scrape.of(operator).value("jobgroup_groups", state="ACTIVE") == 0)
+    stage.redis.kill()
+    wait_for(lambda: Scrape.of(operator).value("jobgroup_redis_up") == 0)
+    wait_for(lambda: Scrape.of(operator).by("state", "jobgroup_groups") == {})
+    assert Scrape.of(operator).value("jobgroup_wakeup_lag_seconds") is None
+
+
+async def test_what_a_resync_repaired_is_counted(stage: Stage) -> None:
+    async with JobGroups.connect(stage.redis.url, PREFIX) as groups:
+        order = await groups.add_group("order", [job("pay"), job("ship", "shipping")])
+        # As if a person had removed the job: nobody is woken.
+        lost, redis = order.jobs[0], groups.store.redis
+        await redis.lrem(f"{PREFIX}:payments:wait", 1, lost.job_id)
+        await redis.srem(f"{PREFIX}:_jobgroups:{order.group_id}:dependencies", lost.job_key)
+        await redis.delete(lost.job_key)
+        operator = stage.operator()
+
+        async def repaired() -> bool:
+            return Scrape.of(operator).value("jobgroup_resync_repairs_total") == 1
+
+        await eventually(repaired)
+
+
+async def test_a_group_on_the_wake_up_list_is_seen_to_wait(stage: Stage) -> None:
+    # A user who may not take entries off the list: the driver cannot settle, but all can be read.
+    stage.store.acl_setuser(
+        "reader", enabled=True, nopass=True, commands=["+@all", "-lrem"], keys=["*"], channels=["*"]
+    )
+    url = stage.redis.url.replace("redis://", "redis://reader:@")
+    operator = stage.operator(REDIS_URL=url)
+    await stage.worker()
+    stage.resources.apply(manifest("order", PAY))
+    wait_for(lambda: Scrape.of(operator).value("jobgroup_wakeups") == 1)
+    seen = Scrape.of(operator).value("jobgroup_wakeup_lag_seconds")
+    assert seen is not None
+    wait_for(lambda: (Scrape.of(operator).value("jobgroup_wakeup_lag_seconds") or 0) > seen)
+
+
+async def test_pools_are_told_of_while_they_are_there(stage: Stage) -> None:
+    operator = stage.operator()
+    workloads = Workloads(stage.resources)
+    workloads.apply(workload("undoers"), pool("undoers", "payments", jobsPerReplica=1))
+    client = await stage.client()
+    for _ in range(3):
+        await client.add("payments", "pay")
+    workloads.scales_to("undoers", 3)
+    labels = {"pool_namespace": stage.namespace, "pool": "undoers"}
+    for name in ("jobgroup_pool_backlog", "jobgroup_pool_replicas"):
+        wait_for(lambda: Scrape.of(operator).value(name, **labels) == 3)  # noqa: B023 (called at once)
+    stage.resources.kubectl("delete", "workerpool", "undoers")
+    for name in ("jobgroup_pool_backlog", "jobgroup_pool_replicas"):
+        wait_for(lambda: Scrape.of(operator).value(name, **labels) is None)  # noqa: B023 (called at once)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "counts", "states"),
+    [
+        ("ACTIVE", "ACTIVE", {}, []),
+        ("ACTIVE", "COMPLETED", {"completed_count": 4}, ["COMPLETED"]),
+        ("ACTIVE", "COMPENSATING", {"completed_count": 1}, ["COMPENSATING"]),
+        ("COMPENSATING", "FAILED", {"undo_count": 1}, ["FAILED"]),
+        ("COMPENSATING", "FAILED_COMPENSATION", {"undo_count": 1}, ["FAILED_COMPENSATION"]),
+        # In one call.
+        ("ACTIVE", "FAILED", {}, ["FAILED"]),
+        ("ACTIVE", "FAILED", {"completed_count": 1}, ["COMPENSATING", "FAILED"]),
+        ("ACTIVE", "FAILED", {"undo_count": 1}, ["COMPENSATING", "FAILED"]),
+        # Retried by hand.
+        ("FAILED", "FAILED", {"undo_count": 1}, []),
+    ],
+)
+def test_the_states_that_a_group_went_through(
+    before: State, after: str, counts: dict[str, int], states: list[str]
+) -> None:
+    assert passed(before, group(after, **counts)) == states
+
+
+def documented() -> dict[str, tuple[str, set[str]]]:
+    """Return type and labels of each metric in the table."""
+    rows = ROW.findall(DOCS.read_text())
+    return {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels, _ in rows}
+
+
+def test_the_table_in_the_docs_has_every_metric() -> None:
+    metrics = Metrics()
+    metrics.leads = lambda: True
+    metrics.totals = Totals(dict.fromkeys(STATES, 1), {}, 0, 0)
+    metrics.pools = lambda: [(Ref("shop", "undoers", "u"), {"backlog": 1, "replicas": 1})]
+    metrics.ran("settle_group", 0.001)
+    told = {}
+    for family in metrics.registry.collect():
+        if not family.name.startswith("process_"):
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            labels = {label for sample in family.samples for label in sample.labels}
+            told[name] = (family.type, labels - {"le"})
+    assert documented() == told
+
+
+async def test_a_scrape_has_every_metric_of_the_table(shared: Shared) -> None:
+    scrape = Scrape.of(shared.operator)
+    told = {
+        f"{name}_total" if kind == "counter" else name: kind
+        for name, kind in scrape.kinds.items()
+        if not name.startswith("process_")
+    }
+    assert told == {name: kind for name, (kind, _) in documented().items()}
+    assert scrape.kinds["process_resident_memory_bytes"] == "gauge"

@@ -1,0 +1,172 @@
+"""read_totals.lua on a real Redis: groups are counted where the scripts have put them."""
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from jobgroup import JobGroups, Store, keys
+from jobgroup.snapshot import STATES, Totals
+from testbed.fixtures import QueueNamer
+from tests.sagas.stock_queue import StockConnection, StockQueue
+
+NONE = dict.fromkeys(STATES, 0)
+UNDO = {"name": "refund"}
+MINUTE = 60_000
+
+
+@pytest.fixture
+async def groups(redis: Redis, prefix: str) -> AsyncIterator[JobGroups]:
+    """Give a test its groups; it may leave whatever it likes of them."""
+    yield JobGroups(Store(redis, prefix))
+    await redis.delete(prefix, *[key async for key in redis.scan_iter(f"{prefix}:*")])
+
+
+@pytest.fixture
+def stock(redis: Redis, prefix: str, queue: QueueNamer) -> StockQueue:
+    return StockQueue(StockConnection(redis), prefix, queue("a"))
+
+
+async def add(groups: JobGroups, name: str, jobs: int = 1) -> int:
+    """Make a group whose jobs can be undone, and return when it was made."""
+    members = [{"name": f"job-{n}", "queueName": "a"} for n in range(jobs)]
+    undos = {member["name"]: UNDO for member in members}
+    await groups.add_group("order", members, undos, group_id=name)
+    return await created_at(groups, name)
+
+
+async def created_at(groups: JobGroups, name: str) -> int:
+    group = await groups.get_group_state(name)
+    assert group
+    return group.created_at
+
+
+async def end(stock: StockQueue, well: bool = True) -> None:
+    """Work on the next job."""
+    holder = await stock.take("token")
+    assert holder
+    if well:
+        await holder.complete()
+    else:
+        await holder.fail("out of stock", finally_=True)
+
+
+async def settle(groups: JobGroups, name: str) -> None:
+    await groups.store.settle([(name, name), (name, f"{name}-undo")])
+
+
+async def test_without_groups_there_is_nothing_to_count(groups: JobGroups) -> None:
+    assert await groups.store.totals() == Totals(NONE, {}, 0, 0)
+
+
+async def test_each_group_is_counted_in_the_state_it_is_in(
+    redis: Redis, prefix: str, groups: JobGroups, stock: StockQueue, queue: QueueNamer
+) -> None:
+    undos = StockQueue(StockConnection(redis), prefix, queue("a:compensation"))
+    await add(groups, "went-well")
+    await end(stock)
+    for name in ("refused", "refused-too"):
+        await add(groups, name)
+        await end(stock, well=False)
+    for name, undone in (("undone", True), ("not-undone", False)):
+        await add(groups, name, jobs=2)
+        await end(stock)
+        await end(stock, well=False)
+        await settle(groups, name)
+        await end(undos, undone)
+    await add(groups, "undoing", jobs=2)
+    await end(stock)
+    await end(stock, well=False)
+    for name in ("went-well", "refused", "refused-too", "undone", "not-undone", "undoing"):
+        await settle(groups, name)
+    made_at = await add(groups, "runs")
+    await add(groups, "runs-too")
+
+    totals = await groups.store.totals()
+    assert totals.groups == {
+        "ACTIVE": 2,
+        "COMPENSATING": 1,
+        "COMPLETED": 1,
+        "FAILED": 3,
+        "FAILED_COMPENSATION": 1,
+    }
+    assert totals.wakeups == 0
+    assert totals.oldest["ACTIVE"] == made_at
+    undoing = await groups.get_group_state("undoing")
+    assert undoing
+    assert totals.oldest["COMPENSATING"] == undoing.failed_at
+
+    await groups.remove_group("not-undone")
+    totals = await groups.store.totals()
+    assert (totals.groups["FAILED_COMPENSATION"], totals.groups["FAILED"]) == (0, 3)
+    assert "FAILED_COMPENSATION" not in totals.oldest
+
+
+async def test_a_group_does_not_grow_younger_when_it_is_settled(groups: JobGroups) -> None:
+    made_at = await add(groups, "old", jobs=2)
+    while int(time.time() * 1000) <= made_at:
+        pass
+    await settle(groups, "old")
+    assert (await groups.store.totals()).oldest == {"ACTIVE": made_at}
+
+
+async def test_a_group_that_was_woken_waits_since_bullmq_noted_it(
+    redis: Redis, prefix: str, groups: JobGroups, stock: StockQueue
+) -> None:
+    await add(groups, "order")
+    await end(stock)
+    newest: Any = await redis.xrevrange(keys.events(prefix, keys.BOOKS), count=1)
+    ((note_id, note),) = newest
+    assert note["jobId"] == "order"
+    before = await now(redis)
+    totals = await groups.store.totals()
+    after = await now(redis)
+    assert totals.wakeups == 1
+    assert totals.groups == NONE
+    assert before <= int(note_id.partition("-")[0]) + totals.waited <= after
+
+
+async def now(redis: Redis) -> int:
+    seconds, micros = await redis.time()
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+async def wake(redis: Redis, prefix: str, name: str, ago: int) -> None:
+    """Put a group on the wake-up list as BullMQ does, some time ago."""
+    noted = {"event": "waiting", "jobId": name, "prev": "waiting-children"}
+    at = await now(redis) - ago
+    await redis.xadd(keys.events(prefix, keys.BOOKS), noted, id=f"{at}-1")  # type: ignore[arg-type]
+    await redis.rpush(keys.wakeups(prefix), name)
+
+
+async def test_the_first_of_the_list_is_what_counts(
+    redis: Redis, prefix: str, groups: JobGroups
+) -> None:
+    for name, ago in (("before", 9), ("first", 7), ("second", 5), ("third", 3)):
+        await wake(redis, prefix, name, ago * MINUTE)
+    await redis.lpop(keys.wakeups(prefix))
+    totals = await groups.store.totals()
+    assert (totals.wakeups, totals.waited // MINUTE) == (3, 7)
+
+
+async def test_a_note_that_was_trimmed_away_is_older_than_those_left(
+    redis: Redis, prefix: str, groups: JobGroups
+) -> None:
+    for name, ago in (("first", 9), ("second", 5), ("third", 3)):
+        await wake(redis, prefix, name, ago * MINUTE)
+    await redis.xtrim(keys.events(prefix, keys.BOOKS), maxlen=2, approximate=False)
+    assert (await groups.store.totals()).waited // MINUTE == 5
+
+
+async def test_work_that_is_left_is_noted_too(redis: Redis, prefix: str, groups: JobGroups) -> None:
+    await add(groups, "large", jobs=300)
+    await wake(redis, prefix, "somebody", ago=9 * MINUTE)
+    await redis.lpop(keys.wakeups(prefix))
+    await groups.cancel_group("large")
+    totals = await groups.store.totals()
+    assert totals.wakeups == 1
+    assert totals.waited < 9 * MINUTE
+    await groups.store.settle([("large", "large")])
+    assert (await groups.store.totals()).groups == {**NONE, "FAILED": 1}
