@@ -134,7 +134,7 @@ class Scaler:
 
     async def _change(self, pool: Pool, workload: Workload, decision: Decision) -> Trouble | None:
         """Scale the workload, if it is still as it was read."""
-        scaling = Scaling(workload.replicas, decision.replicas, decision.reason)
+        scaling = Scaling(workload.replicas, decision.replicas, decision.reason, workload.version)
         pool.workload = None
         failpoint("scale")
         try:

@@ -1,6 +1,7 @@
 """What happened to a group since its status was last written -> the Events to post. Pure.
 
-Never one a job: a group has a handful in its life, and the same one twice has the same name.
+Never one a job: a group has a handful in its life, and the same one twice has the same name. What
+it says may differ by then, for counts go on while an operator is replaced.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ class News:
     kind: str  # Normal or Warning
     reason: str
     message: str
+    # What tells it from others of its reason, where a life may have several.
+    which: str = ""
 
 
 def news_of(status: Mapping[str, Any], group: GroupState, names: Mapping[str, str]) -> list[News]:
@@ -36,7 +39,7 @@ def news_of(status: Mapping[str, Any], group: GroupState, names: Mapping[str, st
         if known == (group.undo_count, group.undone_count, group.undo_failed_count):
             return []
         late = f"a job ended after its group had: {ending(group)}"
-        return [News("Warning", "LateChange", late)]
+        return [News("Warning", "LateChange", late, which=late)]
     told = []
     if group.failed_at is not None and before not in ("COMPENSATING", *ENDED):
         reason = "Failed" if group.failed_job_id else _REQUESTS.get(group.reason, "Failed")
@@ -54,13 +57,14 @@ def news_of(status: Mapping[str, Any], group: GroupState, names: Mapping[str, st
 
 def news_of_trouble(trouble: Trouble) -> News:
     """Say that a resource does not move on."""
-    return News("Warning", trouble.reason, clean(trouble.message))
+    message = clean(trouble.message)
+    return News("Warning", trouble.reason, message, which=message)
 
 
 def event_of(news: News, body: Mapping[str, Any], now: int) -> dict[str, Any]:
     """Spell news about an object as a Kubernetes Event."""
     meta = body["metadata"]
-    content = "\n".join((meta["uid"], news.reason, news.message))
+    content = "\n".join((meta["uid"], news.reason, news.which))
     name = sha1(content.encode(), usedforsecurity=False).hexdigest()[:16]
     # Cut anywhere, a name may end in what a part of a name must not end in.
     whose = meta["name"][:200].rstrip("-.")

@@ -29,10 +29,13 @@ class Scaling:
     before: int
     after: int
     reason: str
+    # The workload's, before.
+    version: str
 
     @property
     def news(self) -> News:
-        return News("Normal", "Scaled", f"from {self.before} to {self.after}: {self.reason}")
+        message = f"from {self.before} to {self.after}: {self.reason}"
+        return News("Normal", "Scaled", message, which=self.version)
 
 
 def pool_status(

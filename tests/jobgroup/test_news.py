@@ -79,7 +79,7 @@ def test_a_job_retried_by_hand_after_the_end_is_news_once() -> None:
     assert news_of(status, HALF_UNDONE, NAMES) == []
     mended = replace(HALF_UNDONE, undone_count=2, undo_failed_count=0)
     late = "a job ended after its group had: failed, 2 of 2 undone"
-    assert news_of(status, mended, NAMES) == [News("Warning", "LateChange", late)]
+    assert news_of(status, mended, NAMES) == [News("Warning", "LateChange", late, late)]
     assert news_of({"state": "FAILED"}, NOTHING_DONE, NAMES) == []
 
 
@@ -105,8 +105,10 @@ def test_hostile_words_do_no_harm(reason: str) -> None:
 
 
 def test_trouble_is_a_warning() -> None:
-    news = news_of_trouble(Trouble("InvalidSpec", "Group must contain at least one job"))
-    assert news == News("Warning", "InvalidSpec", "Group must contain at least one job")
+    said = "Group must contain at least one job"
+    assert news_of_trouble(Trouble("InvalidSpec", said)) == News(
+        "Warning", "InvalidSpec", said, said
+    )
 
 
 BODY: dict[str, Any] = {
@@ -152,7 +154,8 @@ def test_an_event_is_about_its_object() -> None:
         (DECLINED, body(resourceVersion="43"), True),
         (DECLINED, body(uid="u2"), False),
         (replace(DECLINED, reason="Other"), BODY, False),
-        (replace(DECLINED, message="other"), BODY, False),
+        (replace(DECLINED, message="counts went on"), BODY, True),
+        (replace(DECLINED, which="another"), BODY, False),
     ],
 )
 def test_the_same_event_has_the_same_name(news: News, about: dict[str, Any], same: bool) -> None:

@@ -16,7 +16,7 @@ LATER = NOW + 60_000
 BACKLOG = Backlog(True, False, 2, 1, 4, 9, 3, None, "5-0")
 WORKLOAD = Workload("/apis/x", "7", 3, 2)
 DECISION = Decision(5, "10 jobs, 2 a replica", None)
-SCALING = Scaling(3, 5, "10 jobs, 2 a replica")
+SCALING = Scaling(3, 5, "10 jobs, 2 a replica", "42")
 CONFLICT = Trouble("Conflict", "the WorkerPool other scales the same workload and is older")
 AWAY = Trouble("RedisUnavailable", "the workload is left as it is: refused", stalled=False)
 MISSING = Trouble(TARGET_MISSING, "there is no Deployment undoers in shop")
@@ -52,6 +52,8 @@ def test_a_scaling_is_told_whole() -> None:
     }
     assert {each["message"] for each in conditions} == {"10 jobs, 2 a replica"}
     assert SCALING.news.message == "from 3 to 5: 10 jobs, 2 a replica"
+    # The same again another day is news again.
+    assert SCALING.news.which != replace(SCALING, version="43").news.which
 
 
 def test_nothing_new_is_the_same_status_at_any_time() -> None:
