@@ -7,8 +7,10 @@ stock              starts stock clients of one flavour; a test that takes it run
 api                a Kubernetes API server, shared by the session
 namespace          a namespace of this test's own
 jobgroup_crd       the API server with JobGroups installed
+shop               all that the demo runs on, as empty as at its start
 """
 
+import json
 import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -18,6 +20,7 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from testbed.apiserver import ApiServer
+from testbed.demo.parts import Parts, started
 from testbed.redis_server import RedisServer
 from testbed.resources import install_crds
 from testbed.stock import FLAVOURS, StockClient
@@ -133,3 +136,25 @@ def jobgroup_crd(api: ApiServer) -> ApiServer:
     """Install the JobGroup resource, as deploy/crds/ has it, once for the session."""
     install_crds(api)
     return api
+
+
+@pytest.fixture(scope="session")
+def open_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
+    """Start the parts of the demo once for the session, with workers that do not dawdle."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WORK_MS", "0")
+        with started(tmp_path_factory.mktemp("shop"), lambda *_, **__: None) as parts:
+            yield parts
+
+
+@pytest.fixture
+def shop(open_shop: Parts) -> Iterator[Parts]:
+    """Clear the parts of the demo after each test, however it ended."""
+    yield open_shop
+    kubectl = open_shop.api.kubectl
+    running = {"spec": {"deletionPolicy": "Orphan"}}
+    for name in kubectl("get", "jobgroups", "-o", "name").split():
+        kubectl("patch", name, "--type=merge", "-p", json.dumps(running))
+    kubectl("delete", "jobgroups,workerpools,deployments", "--all")
+    with Redis.from_url(open_shop.redis.url) as redis:
+        redis.flushall()

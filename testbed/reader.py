@@ -1,0 +1,111 @@
+"""Somebody who reads a page and types what it says, on parts that run."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Self
+
+from testbed.demo.parts import Parts
+from testbed.pages import ROOT, Command, Page
+from testbed.processes import Server
+from testbed.toolchain import node
+
+# What differs from run to run: times, ages, ids and ports.
+_CHANGING = "|".join(
+    (
+        r"\d{4}-\d\d-\d\dT[\d:.]+Z",
+        r"\b(\d+[smhd]){1,2}\b",
+        r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b",
+        r"(?<=127\.0\.0\.1:)\d+",
+    )
+)
+_NUMBER = r"\b\d+\b"
+# What passes so quickly that it may not be seen.
+_PASSING = re.compile(r"\b(ACTIVE|COMPENSATING)\b")
+
+
+class Reader:
+    """Types in a folder of its own, in which the files of a home are, and those of the page."""
+
+    def __init__(
+        self, parts: Parts, page: Page, home: Path = ROOT, any_number: bool = False
+    ) -> None:
+        self._changing = f"{_CHANGING}|{_NUMBER}" if any_number else _CHANGING
+        self.folder = parts.folder / page.path.replace("/", "-")
+        self.folder.mkdir()
+        for entry in home.iterdir():
+            (self.folder / entry.name).symlink_to(entry)
+        for block in page.blocks:
+            if block.file:
+                (self.folder / block.file).write_text(block.text)
+        path = [str(parts.folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+        self._env = {
+            **os.environ,
+            "KUBECONFIG": str(parts.api.admin),
+            "REDIS_URL": parts.redis.url,
+            "PYTHONPATH": str(ROOT / "operator"),
+            "PYTHONUNBUFFERED": "1",
+            "PATH": os.pathsep.join(path),
+        }
+        self._running: list[Server] = []
+        self._code = 0
+
+    def follow(self, command: Command) -> None:
+        """Type a command and compare what it prints with what the page says."""
+        printed = self.type(command.text)
+        if command.printed:
+            wanted = self._steady(command.printed)
+            assert self._steady(printed.splitlines()) == wanted, f"{command.text}: {printed}"
+        else:
+            assert self._code == 0, f"{command.text}: {printed}"
+
+    def type(self, command: str) -> str:
+        """Run a command to its end, as in the terminal in which the last one ended."""
+        done = subprocess.run(
+            ["bash", "-c", f"(exit {self._code})\n{command}"],
+            cwd=self.folder,
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        self._code = done.returncode
+        return done.stdout
+
+    def leave_running(self, command: Command) -> None:
+        """Start what does not end by itself, and see it print what the page says, or anything."""
+        wanted = self._steady(command.printed)
+
+        def has_begun(log: Path) -> bool:
+            said = self._steady(log.read_text().splitlines())
+            return all(line in said for line in wanted) if wanted else bool(said)
+
+        self._start(["bash", "-c", f"cd {self.folder}; exec {command.text}"], has_begun)
+
+    def _steady(self, lines: Iterable[str]) -> list[str]:
+        """Leave out what differs from run to run."""
+        told = [line for line in lines if not _PASSING.search(line)]
+        return [" ".join(re.sub(self._changing, "*", line).split()) for line in told]
+
+    def work(self, file: str) -> None:
+        """Start a worker that is on the page; jobs wait for it, so nobody else need."""
+        program = str(node()) if file.endswith(".mjs") else sys.executable
+        self._start([program, str(self.folder / file)], lambda _: True)
+
+    def _start(self, command: list[str], has_begun: Callable[[Path], bool]) -> None:
+        log = self.folder / f"running-{len(self._running)}.log"
+        self._running.append(Server(command[-1], command, log, lambda _: has_begun(log), self._env))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        ended = [server.last_words() for server in self._running if server.code is not None]
+        for server in self._running:
+            server.kill()
+        assert not ended, ended

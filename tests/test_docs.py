@@ -1,0 +1,126 @@
+"""The README and the docs are true: what they have their reader type prints what they say.
+
+Every fenced block is claimed by its language; one that nothing here knows is refused. The pages are
+read on the parts of the demo: an API server, Redis, the operator and the example's workers.
+"""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from testbed.demo.parts import Parts
+from testbed.examples import ORDERS
+from testbed.pages import ROOT, Block, Command, Page, blocks, pages
+from testbed.reader import Reader
+
+# What is done with the blocks of each language, in the tests below.
+LANGUAGES = {"console", "yaml", "json", "python", "js", "mermaid", "lua", ""}
+# The folder in which a page is read, if not the project's.
+HOMES = {"docs/command-line.md": ORDERS, "examples/order-fulfilment/README.md": ORDERS}
+# The workers that stand on a page.
+WORKERS = {"docs/guide.md": ["flights.mjs", "hotels.py"]}
+# Pages whose numbers are those of another day.
+NUMBERS = {"docs/workerpool.md"}
+ENDLESS = re.compile(r"jobgroup drive(?! --once)|--watch")
+# Commands that need more than is here, and the test that does the same.
+ELSEWHERE = {
+    r"kopf run": "testbed/operators.py",
+    r"npm install": "tests/test_examples.py",
+    r"docker build": "tests/e2e/conftest.py",
+}
+# Kinds of tools that are not installed here.
+FOREIGN = {"Kustomization"}
+TEXTS = {"README.md", "docs/command-line.md", "examples/order-fulfilment/README.md"}
+
+NAMESPACE = {"apiVersion": "v1", "kind": "Namespace"}
+LOCAL = "redis://127.0.0.1:6379/0"
+
+PAGES = pages()
+
+
+def is_elsewhere(command: str) -> bool:
+    return any(re.search(pattern, command) for pattern in ELSEWHERE)
+
+
+def test_every_block_is_claimed() -> None:
+    strange = [
+        str(each) for page in PAGES for each in page.blocks if each.language not in LANGUAGES
+    ]
+    assert strange == []
+    assert {each.page for each in blocks("")} <= TEXTS
+    assert {
+        str(each) for each in blocks("js") if each.file not in WORKERS.get(each.page, ())
+    } == set()
+    assert all((ROOT / file).exists() for file in ELSEWHERE.values())
+
+
+def leads_somewhere(page: Page, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = ((ROOT / page.path).parent / path).resolve() if path else ROOT / page.path
+    if re.match(r"https?://", link):
+        return True
+    return target.exists() and (not anchor or anchor in Page(str(target)).anchors)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_link_leads_somewhere(page: Page) -> None:
+    broken = [link for link in page.links if not leads_somewhere(page, link)]
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.commands], ids=str)
+def test_what_a_page_has_its_reader_type_prints_what_it_says(shop: Parts, page: Page) -> None:
+    home, any_number = HOMES.get(page.path, ROOT), page.path in NUMBERS
+    with Reader(shop, page, home, any_number) as reader:
+        for file in WORKERS.get(page.path, ()):
+            reader.work(file)
+        for command in page.commands:
+            if is_elsewhere(command.text):
+                continue
+            if ENDLESS.search(command.text):
+                reader.leave_running(command)
+            else:
+                reader.follow(dry(command))
+
+
+def dry(command: Command) -> Command:
+    """Have make say what it would do: its targets have tests of their own."""
+    return replace(command, text=re.sub(r"\bmake\b", "make --dry-run", command.text, count=1))
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=str)
+def test_manifests_are_accepted(shop: Parts, block: Block) -> None:
+    for document in yaml.safe_load_all(block.text):
+        if document["kind"] in FOREIGN:
+            continue
+        space = document["metadata"].get("namespace", "default")
+        shop.api.kubectl(
+            "apply", "-f", "-", stdin=json.dumps(NAMESPACE | {"metadata": {"name": space}})
+        )
+        shop.api.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(document))
+
+
+@pytest.mark.parametrize("block", blocks("json"), ids=str)
+def test_json_can_be_read(block: Block) -> None:
+    assert json.loads(block.text)
+
+
+@pytest.mark.parametrize("block", [b for b in blocks("python") if not b.file], ids=str)
+def test_python_runs(shop: Parts, block: Block) -> None:
+    assert LOCAL in block.text
+    with Reader(shop, Page(block.page)) as reader:
+        (reader.folder / "snippet.py").write_text(block.text.replace(LOCAL, shop.redis.url))
+        printed = reader.type("python snippet.py")
+    assert "state='COMPLETED'" in printed
+
+
+def test_the_map_of_the_folders_is_right() -> None:
+    (folders,) = [block for block in blocks("") if block.page == "README.md"]
+    above = ROOT
+    for line in folders.text.splitlines():
+        name = line.split()[0]
+        above = above if line.startswith(" ") else ROOT / name
+        assert (above / name if line.startswith(" ") else above).exists(), line
