@@ -67,7 +67,7 @@ def node(engine: Engine) -> str:
         script = RECIPE / "make-node.sh"
         run(*sandboxed(script, root, folder, kind, version), doing="Assembling the node image")
 
-    parts = (RECIPE, binaries.MODULE, version, DEBIAN, *NODE_PACKAGES, *NODE_SETTINGS)
+    parts = (RECIPE, binaries.KUBERNETES.folder, version, DEBIAN, *NODE_PACKAGES, *NODE_SETTINGS)
     tag = f"jobgroup/node:{fingerprint(*parts)}"
     return obtained(engine, published[1], tag, NODE_SETTINGS, make)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from testbed import binaries
 from testbed.errors import Unavailable
+from testbed.helm import find_helm
 from testbed.processes import leashed
 from testbed.redis_server import find_redis
 from testbed.stock import CLIENTS
@@ -65,7 +66,11 @@ DEMO_STEPS: dict[str, Callable[[], str]] = {
     "stock BullMQ workers": install_workers,
     KUBERNETES: install_binaries,
 }
-STEPS = {**DEMO_STEPS, KUBERNETES: lambda: install_binaries("kube-controller-manager")}
+STEPS = {
+    **DEMO_STEPS,
+    KUBERNETES: lambda: install_binaries("kube-controller-manager"),
+    "helm": lambda: str(find_helm()),
+}
 
 
 def main(goal: str = "install") -> int:

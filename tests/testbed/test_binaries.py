@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import binaries, toolchain
+from testbed import binaries, building, toolchain
 from testbed.cache import cache_dir, locked, require_space
 from testbed.errors import Unavailable
 
@@ -19,7 +19,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give an empty cache and no binaries from elsewhere."""
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     monkeypatch.setenv("JOBGROUP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(binaries, "BUILD_GIGABYTES", 0)
+    monkeypatch.setattr(building, "BUILD_GIGABYTES", 0)
     return cache_dir()
 
 
@@ -51,7 +51,7 @@ def test_a_download_comes_before_a_build(cache: Path) -> None:
 
 
 def test_a_build_says_how_far_it_is_and_how_long_it_takes() -> None:
-    said = binaries.progress(500, 2000, 60)
+    said = building.progress(500, 2000, 60)
     assert said == "  500 of at most 2000 packages in 60 s, at most 3 min more"
 
 
@@ -66,7 +66,7 @@ def test_it_builds_once(cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_an_interrupted_build_left_is_never_used(cache: Path) -> None:
-    folder = binaries._built_dir()
+    folder = binaries.KUBERNETES.built
     (folder / ".partial-1").mkdir(parents=True)
     (folder / ".partial-1" / "pause").write_text("half of it")
     built = binaries.ensure("pause") / "pause"
@@ -75,12 +75,12 @@ def test_what_an_interrupted_build_left_is_never_used(cache: Path) -> None:
 
 
 def test_an_interrupted_build_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(arguments: list[str], *_: object) -> None:
+    def interrupt(_: Path, arguments: list[str], *__: object) -> None:
         output = Path(arguments[arguments.index("-o") + 1])
         (output / "pause").write_text("half of it")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(binaries, "_go_with_progress", interrupt)
+    monkeypatch.setattr(building, "_go_with_progress", interrupt)
     with pytest.raises(KeyboardInterrupt):
         binaries.ensure("pause")
     assert programs(cache / "bin") == set()
@@ -98,7 +98,7 @@ def test_without_a_network_it_says_so(cache: Path, monkeypatch: pytest.MonkeyPat
 def test_a_disk_that_is_too_small_is_refused_before_the_build(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binaries, "BUILD_GIGABYTES", 10**6)
+    monkeypatch.setattr(building, "BUILD_GIGABYTES", 10**6)
     with pytest.raises(Unavailable, match=r"GB free and this step needs about"):
         binaries.ensure("pause")
 
@@ -115,8 +115,8 @@ def test_a_disk_that_fills_up_is_said_in_a_sentence(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import sys\n"
-        "from testbed import binaries, install\n"
-        "binaries.BUILD_GIGABYTES = 0\n"
+        "from testbed import binaries, building, install\n"
+        "building.BUILD_GIGABYTES = 0\n"
         "install.STEPS = {'pause': lambda: str(binaries.ensure('pause'))}\n"
         "sys.exit(install.main())\n"
     )

@@ -77,11 +77,14 @@ def test_a_demo_needs_less_than_tests_do(
         return {name: Path("/bin") / name for name in names}
 
     monkeypatch.setattr(binaries, "find", find)
+    monkeypatch.setenv("HELM", "/bin/true")
     assert install.main("demo") == 0
     # Whoever has all of it sees the demo and nothing else.
     assert capsys.readouterr().out == ""
     assert install.main() == 0
-    assert "stock BullMQ workers: there already" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "stock BullMQ workers: there already" in said
+    assert "helm: /bin/true" in said
     assert asked[1] - asked[0] == {"kube-controller-manager"}
 
 
