@@ -214,7 +214,10 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
     choose(settings)
     logger.info("jobgroup-operator %s", __version__)
     try:
-        memo.operator = Operator(read_settings(), settings)
+        chosen = read_settings()
+        # Whoever watches some namespaces may have no right to look at all of them.
+        settings.scanning.disabled = bool(chosen.namespaces)
+        memo.operator = Operator(chosen, settings)
         await memo.operator.start()
     except SettingsError as refusal:
         # Not kopf's PermanentError, which buries the sentence under a traceback.

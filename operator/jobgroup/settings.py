@@ -3,7 +3,7 @@
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
@@ -29,6 +29,7 @@ class Settings:
     identity: str
     namespace: str
     lease_name: str
+    namespaces: tuple[str, ...]
     port: int
     workers: int
 
@@ -46,16 +47,18 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
         identity=_text(env, "POD_NAME", socket.gethostname(), r"\S{1,253}") + f"_{os.getpid()}",
         namespace=_text(env, "POD_NAMESPACE", _own_namespace(), r"[a-z0-9-]{1,63}"),
         lease_name=_text(env, "LEASE_NAME", "jobgroup-operator", r"[a-z0-9.-]{1,253}"),
+        namespaces=_exact_names(env.get("KOPF_RUN_NAMESPACES", "").split()),
         port=_number(env, "PORT", 8080, 0, 65535),
         workers=_number(env, "WORKERS", 16, 1, 256),
     )
 
 
 def _redis_url(env: Mapping[str, str]) -> str:
-    """Put the URL together; user, password and certificates may stand in files."""
-    parts = _checked(env.get("REDIS_URL") or "redis://127.0.0.1:6379/0")
-    user = _file(env, "REDIS_USERNAME_FILE") or parts.username
-    password = _file(env, "REDIS_PASSWORD_FILE") or parts.password
+    """Put the URL together; it, user, password and certificates may stand in files."""
+    given = _file(env, "REDIS_URL_FILE").strip() or env.get("REDIS_URL")
+    parts = _checked(given or "redis://127.0.0.1:6379/0")
+    user = quote(_file(env, "REDIS_USERNAME_FILE"), safe="") or parts.username
+    password = quote(_file(env, "REDIS_PASSWORD_FILE"), safe="") or parts.password
     if user or password:
         who = f"{quote(user or '', safe='%')}:{quote(password or '', safe='%')}"
         parts = parts._replace(netloc=f"{who}@{parts.netloc.rpartition('@')[2]}")
@@ -92,7 +95,7 @@ def _file(env: Mapping[str, str], name: str) -> str:
     if not (path := env.get(name)):
         return ""
     try:
-        return quote(Path(path).read_text("utf-8").strip("\r\n"), safe="")
+        return Path(path).read_text("utf-8").strip("\r\n")
     except OSError as error:
         raise SettingsError(f"{name}: {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -111,6 +114,11 @@ def _number(env: Mapping[str, str], name: str, default: int, least: int, most: i
     if not value.isdecimal() or not least <= int(value) <= most:
         raise SettingsError(f"{name}: {value!r} must be a number from {least} to {most}")
     return int(value)
+
+
+def _exact_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the namespaces kopf watches; nothing if it has to look which ones they are."""
+    return () if any(re.search("[^a-z0-9-]", name) for name in names) else tuple(names)
 
 
 def _own_namespace() -> str:

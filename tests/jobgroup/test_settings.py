@@ -53,6 +53,7 @@ def test_everything_has_a_default_and_empty_means_default(env: dict[str, str]) -
         identity=f"{socket.gethostname()}_{os.getpid()}",
         namespace="default",
         lease_name="jobgroup-operator",
+        namespaces=(),
         port=8080,
         workers=16,
     )
@@ -76,6 +77,11 @@ def test_a_pod_knows_its_namespace(tmp_path: Path) -> None:
         ("BULLMQ_PREFIX", "shop:queues", "prefix", "shop:queues"),
         ("POD_NAMESPACE", "kube-system", "namespace", "kube-system"),
         ("LEASE_NAME", "sagas.leader", "lease_name", "sagas.leader"),
+        ("KOPF_RUN_NAMESPACES", "shop", "namespaces", ("shop",)),
+        ("KOPF_RUN_NAMESPACES", "shop bank-1", "namespaces", ("shop", "bank-1")),
+        # kopf has to look which ones these are.
+        ("KOPF_RUN_NAMESPACES", "shop team-*", "namespaces", ()),
+        ("KOPF_RUN_NAMESPACES", "!shop", "namespaces", ()),
         ("PORT", "0", "port", 0),
         ("PORT", "65535", "port", 65535),
         ("WORKERS", "1", "workers", 1),
@@ -210,7 +216,18 @@ def test_a_socket_may_have_a_password_in_a_file(tmp_path: Path) -> None:
     assert kwargs == {"path": "/run/r.sock", "password": "p@ss", "db": 1}
 
 
-@pytest.mark.parametrize("name", ["REDIS_USERNAME_FILE", "REDIS_PASSWORD_FILE"])
+def test_the_url_may_stand_in_a_file(tmp_path: Path) -> None:
+    path, password = tmp_path / "url", tmp_path / "password"
+    path.write_text("redis://u:old@h:1/2\n")
+    password.write_text("p@ss")
+    env = {"REDIS_URL_FILE": str(path), "REDIS_PASSWORD_FILE": str(password)}
+    _, kwargs = parsed(REDIS_URL="redis://other", **env)
+    assert kwargs == {"host": "h", "port": 1, "db": 2, "username": "u", "password": "p@ss"}
+    path.write_text("redis://:hunter2@h/zero")
+    assert refusal(REDIS_URL_FILE=str(path)) == DATABASE
+
+
+@pytest.mark.parametrize("name", ["REDIS_URL_FILE", "REDIS_USERNAME_FILE", "REDIS_PASSWORD_FILE"])
 def test_a_file_that_cannot_be_read_is_named_and_not_quoted(name: str, tmp_path: Path) -> None:
     missing, binary = tmp_path / "missing", tmp_path / "binary"
     binary.write_bytes(b"hunter2\xff")
