@@ -54,6 +54,24 @@ class OperatorProcess:
         return ask(self.port, path)
 
 
+def environment(
+    kubeconfig: Path, redis_url: str, prefix: str, name: str, **env: str
+) -> dict[str, str]:
+    """Return all that a replica knows of the world."""
+    return {
+        "KUBECONFIG": str(kubeconfig),
+        "REDIS_URL": redis_url,
+        "BULLMQ_PREFIX": prefix,
+        "POD_NAME": name,
+        "POD_NAMESPACE": OPERATOR_NAMESPACE,
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(MAIN.parent),
+        # Coverage of processes is asked for this way.
+        **{key: value for key, value in os.environ.items() if key.startswith("COV")},
+        **env,
+    }
+
+
 def start_operator(
     folder: Path,
     kubeconfig: Path,
@@ -67,19 +85,7 @@ def start_operator(
     """Start a replica and wait until its probes answer; whether it leads is another matter."""
 
     def start(port: int) -> Server:
-        settings = {
-            "KUBECONFIG": str(kubeconfig),
-            "REDIS_URL": redis_url,
-            "BULLMQ_PREFIX": prefix,
-            "POD_NAME": name,
-            "POD_NAMESPACE": OPERATOR_NAMESPACE,
-            "PORT": str(port),
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(MAIN.parent),
-            # Coverage of processes is asked for this way.
-            **{key: value for key, value in os.environ.items() if key.startswith("COV")},
-            **env,
-        }
+        settings = environment(kubeconfig, redis_url, prefix, name, **{"PORT": str(port), **env})
         command = [sys.executable, "-m", "kopf", "run", "--all-namespaces", "--standalone"]
         log = folder / f"{name}.log"
         return Server(

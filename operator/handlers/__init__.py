@@ -10,5 +10,6 @@ cluster     the few typed calls on the Kubernetes API
 lease       who of several replicas works
 health      /livez, /readyz and /metrics
 metrics     what is counted, and what is looked up at a scrape
+uninstall   what the chart runs before the operator goes: nothing is left stuck
 failpoints  places where a test may have the operator die
 """

@@ -17,7 +17,7 @@ from handlers.report import PACE_SECONDS, Reporter
 from handlers.workqueue import WorkQueue
 from jobgroup.conditions import Trouble
 from jobgroup.connection import RedisError, is_transient, leave_if_cancelled
-from jobgroup.decisions import FINALIZER, NOTE, TROUBLES, Resource, Step, next_step
+from jobgroup.decisions import FINALIZER, NOTE, TROUBLES, Resource, Step, next_step, released
 from jobgroup.errors import InvalidGroupStateError, InvalidSpecError, RefusedError
 from jobgroup.plan import Plan, plan_group
 from jobgroup.resource import parse_definition
@@ -80,7 +80,10 @@ class Reconciler:
             if wanted:
                 self.memory.running[ref.uid] = ref
         elif resource.ended:
-            wanted = resource.observed != resource.generation or resource.ttl_seconds is not None
+            let_go = resource.is_noted and not resource.claimed
+            wanted = let_go or (
+                resource.observed != resource.generation or resource.ttl_seconds is not None
+            )
         else:
             wanted = True
             self.memory.running[ref.uid] = ref
@@ -154,9 +157,9 @@ class Reconciler:
             raise
 
     async def _look(self, ref: Ref, body: Body) -> Look:
-        group = await self._store.read(ref.uid)
-        epoch = "" if group else await self._store.epoch()
-        return Look(ref, body, Resource.read(body), group, epoch)
+        resource, group = Resource.read(body), await self._store.read(ref.uid)
+        epoch = "" if group and resource.claimed else await self._store.epoch()
+        return Look(ref, body, resource, group, epoch)
 
     async def _nothing(self, look: Look) -> None:
         self._reporter.come_back(look.ref, look.body, look.group)
@@ -173,21 +176,22 @@ class Reconciler:
     async def _claim(self, look: Look) -> Body | None:
         """Note on the object which group it is going to have, before the group is made."""
         try:
-            self._plan(look)
+            if not look.group:
+                self._plan(look)
         except InvalidSpecError as refusal:
             trouble = Trouble("InvalidSpec", str(refusal))
             await self._reporter.report(look.ref, look.body, trouble=trouble)
             return None
-        given = look.body["metadata"].get("finalizers") or ()
-        finalizers = dict.fromkeys([*given, FINALIZER])
         note = f"{look.ref.uid}/{look.epoch}"
         failpoint("claim")
         body = await self._reporter.write(
             self._cluster.patch_metadata(
                 look.body,
-                {"finalizers": list(finalizers), "annotations": {NOTE: note}},
+                {"finalizers": [*released(look.body), FINALIZER], "annotations": {NOTE: note}},
             ),
         )
+        if look.group:
+            return body
         # Nothing else has changed, or the write had been refused: no need to look again.
         return await self._create(replace(look, body=body))
 
@@ -247,8 +251,6 @@ class Reconciler:
         await self._release(look)
 
     async def _release(self, look: Look) -> None:
-        finalizers = look.body["metadata"].get("finalizers") or ()
-        kept = [name for name in finalizers if name != FINALIZER]
         failpoint("release")
-        await self._cluster.patch_metadata(look.body, {"finalizers": kept})
+        await self._cluster.patch_metadata(look.body, {"finalizers": released(look.body)})
         self.forget(look.ref)

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import re
+from typing import Any
 from urllib.parse import urlsplit
 
 from redis import exceptions
@@ -45,7 +46,7 @@ def locate(url: str) -> str:
     return parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}:{port}"
 
 
-def connect(url: str) -> Redis:
+def connect(url: str, **options: Any) -> Redis:
     """Open a client fit for the store: texts, whatever bytes a worker wrote as its reason.
 
     Calls beyond the most connections wait for one; redis-py's own pool would refuse them.
@@ -56,6 +57,7 @@ def connect(url: str) -> Redis:
         timeout=None,
         decode_responses=True,
         encoding_errors="replace",
+        **options,
     )
     return Redis.from_pool(pool)
 

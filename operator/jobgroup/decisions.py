@@ -109,6 +109,8 @@ def next_step(resource: Resource, group: GroupState | None, epoch: str, now: int
         return _last_steps(resource, group)
     if group is None:
         return _first_steps(resource, epoch, now)
+    if not resource.claimed:
+        return Step.CLAIM  # let go when the operator was uninstalled, or by hand
     if group.state == "ACTIVE":
         if resource.cancel:
             return Step.CANCEL
@@ -117,6 +119,11 @@ def next_step(resource: Resource, group: GroupState | None, epoch: str, now: int
     if resource.state != group.state:
         return Step.REPORT
     return Step.DELETE if _is_past(_expiry(resource), now) else Step.REPORT
+
+
+def released(body: Mapping[str, Any]) -> list[str]:
+    """Return the finalizers of an object without ours."""
+    return [name for name in body["metadata"].get("finalizers") or () if name != FINALIZER]
 
 
 def _first_steps(resource: Resource, epoch: str, now: int) -> Step:
