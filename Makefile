@@ -47,9 +47,8 @@ lint: install ## Check style, types, the import contracts and the Lua scripts
 	@$(BIN)/python -m testbed.toolchain node testbed/workers/lua_check.mjs operator/lua
 
 .PHONY: generate
-generate: install ## Write deploy/crds/ and the docs' reference and saga table anew from the code
+generate: install ## Write deploy/crds/ anew from the models
 	@$(BIN)/python -m jobgroup.generate deploy/crds
-	@$(BIN)/python -m jobgroup.reference docs
 
 .PHONY: picture
 picture: install ## Draw docs/demo.svg anew from a run of the demo

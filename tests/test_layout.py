@@ -28,7 +28,7 @@ def test_tests_are_not_packages() -> None:
 
 
 def test_every_test_folder_mirrors_a_source_folder() -> None:
-    mirrored = entries(ROOT / "operator") | {"testbed"}
+    mirrored = entries(ROOT / "operator") | {"deploy", "testbed"}
     own = {"e2e", "sagas"}
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()} - {"__pycache__"}
     assert folders <= mirrored | own

@@ -101,7 +101,11 @@ def definition(
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{API_GROUP}"},
+        "metadata": {
+            "name": f"{plural}.{API_GROUP}",
+            # With a definition go all objects of its kind: uninstalling the chart leaves it alone.
+            "annotations": {"helm.sh/resource-policy": "keep"},
+        },
         "spec": {
             "group": API_GROUP,
             "scope": "Namespaced",

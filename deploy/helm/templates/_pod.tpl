@@ -1,0 +1,73 @@
+{{/* What the operator and the hook that says goodbye for it have in common: who they are and what they know. */}}
+
+{{- define "jobgroup.podSpec" -}}
+serviceAccountName: {{ include "jobgroup.account" . }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+# A Service called "port" would else set PORT.
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile:
+    type: RuntimeDefault
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if include "jobgroup.secrets" . }}
+volumes:
+- name: redis
+  projected:
+    defaultMode: 0440
+    sources:
+    {{- include "jobgroup.secrets" . | nindent 4 }}
+{{- end }}
+{{- end }}
+
+{{- define "jobgroup.container" -}}
+image: {{ include "jobgroup.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  {{- include "jobgroup.restricted" . | nindent 2 }}
+env:
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: POD_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: LEASE_NAME
+  value: {{ include "jobgroup.fullname" . }}
+{{- include "jobgroup.redisEnv" . | nindent 0 }}
+- name: BULLMQ_PREFIX
+  value: {{ .Values.redis.prefix | quote }}
+- name: PORT
+  value: {{ .Values.port | quote }}
+- name: WORKERS
+  value: {{ .Values.workers | quote }}
+- name: KOPF_RUN_LOG_FORMAT
+  value: {{ .Values.logFormat }}
+{{- if .Values.watchNamespaces }}
+- name: KOPF_RUN_NAMESPACES
+  value: {{ join " " .Values.watchNamespaces }}
+{{- else }}
+- name: KOPF_RUN_ALL_NAMESPACES
+  value: "true"
+{{- end }}
+{{- if include "jobgroup.secrets" . }}
+volumeMounts:
+- name: redis
+  mountPath: /etc/jobgroup/redis
+  readOnly: true
+{{- end }}
+{{- end }}

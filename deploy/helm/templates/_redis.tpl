@@ -1,0 +1,73 @@
+{{/* Which Redis: exactly one, or a sentence. */}}
+{{- define "jobgroup.redisEnv" -}}
+{{- $redis := .Values.redis }}
+{{- $secret := $redis.existingSecret }}
+{{- $ways := list }}
+{{- if $redis.url }}{{ $ways = append $ways "redis.url" }}{{ end }}
+{{- if $secret.urlKey }}{{ $ways = append $ways "redis.existingSecret.urlKey" }}{{ end }}
+{{- if $redis.bundled.enabled }}{{ $ways = append $ways "redis.bundled.enabled" }}{{ end }}
+{{- if not $ways }}
+{{- fail "redis: say where Redis is: redis.url, or redis.existingSecret.name with redis.existingSecret.urlKey, or redis.bundled.enabled=true for trying out" }}
+{{- else if gt (len $ways) 1 }}
+{{- fail (printf "redis: %s are set; give only one of them" (join " and " $ways)) }}
+{{- end }}
+{{- if and (or $secret.urlKey $secret.usernameKey $secret.passwordKey) (not $secret.name) }}
+{{- fail "redis.existingSecret.name: name the Secret that holds these keys" }}
+{{- end }}
+{{- if and $secret.name (not (or $secret.urlKey $secret.usernameKey $secret.passwordKey)) }}
+{{- fail "redis.existingSecret: say what the Secret holds: urlKey, usernameKey or passwordKey" }}
+{{- end }}
+{{- if and $redis.bundled.enabled (or $secret.name $redis.tls.caSecret) }}
+{{- fail "redis.bundled: it has neither a password nor TLS; leave redis.existingSecret and redis.tls alone" }}
+{{- end }}
+{{- if $redis.bundled.enabled }}
+- name: REDIS_URL
+  value: redis://{{ include "jobgroup.fullname" . }}-redis.{{ .Release.Namespace }}:6379/0
+{{- else if $redis.url }}
+- name: REDIS_URL
+  value: {{ $redis.url | quote }}
+{{- else }}
+- name: REDIS_URL_FILE
+  value: /etc/jobgroup/redis/url
+{{- end }}
+{{- if $secret.usernameKey }}
+- name: REDIS_USERNAME_FILE
+  value: /etc/jobgroup/redis/username
+{{- end }}
+{{- if $secret.passwordKey }}
+- name: REDIS_PASSWORD_FILE
+  value: /etc/jobgroup/redis/password
+{{- end }}
+{{- if $redis.tls.caSecret }}
+- name: REDIS_CA_FILE
+  value: /etc/jobgroup/redis/ca.crt
+{{- end }}
+{{- end }}
+
+{{/* The Secrets' keys that become files in /etc/jobgroup/redis; nothing if there are none. */}}
+{{- define "jobgroup.secrets" -}}
+{{- with .Values.redis.existingSecret }}
+{{- if .name }}
+- secret:
+    name: {{ .name }}
+    items:
+    {{- with .urlKey }}
+    - {key: {{ . }}, path: url}
+    {{- end }}
+    {{- with .usernameKey }}
+    - {key: {{ . }}, path: username}
+    {{- end }}
+    {{- with .passwordKey }}
+    - {key: {{ . }}, path: password}
+    {{- end }}
+{{- end }}
+{{- end }}
+{{- with .Values.redis.tls }}
+{{- if .caSecret }}
+- secret:
+    name: {{ .caSecret }}
+    items:
+    - {key: {{ .caKey }}, path: ca.crt}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,97 @@
+"""The chart, rendered by helm or refused by it, and what its values are."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from testbed.commands import completed
+from testbed.helm import find_helm
+
+CHART = Path(__file__).resolve().parents[1] / "deploy" / "helm"
+RELEASE = "jobgroup-operator"
+NAMESPACE = "jobgroup-system"
+# The least that has to be said.
+REDIS = {"redis": {"url": "redis://redis:6379/0"}}
+
+Values = Mapping[str, Any]
+Manifest = dict[str, Any]
+
+
+class Refused(Exception):
+    """helm refused; the message is what it said."""
+
+
+def helm(*arguments: str | Path) -> str:
+    """Run helm and return what it prints."""
+    done = completed([find_helm(), *arguments], None)
+    if done.returncode != 0:
+        raise Refused(done.stderr.strip())
+    return done.stdout
+
+
+def with_values(values: Values, redis: Values = REDIS) -> list[str]:
+    """Spell values as arguments; where they do not name a Redis, one is named for them."""
+    return [f"--set-json={name}={json.dumps(value)}" for name, value in {**redis, **values}.items()]
+
+
+def render(
+    values: Values | None = None,
+    release: str = RELEASE,
+    namespace: str = NAMESPACE,
+    redis: Values = REDIS,
+) -> list[Manifest]:
+    """Return the objects of a release."""
+    where = ("--namespace", namespace, *with_values(values or {}, redis))
+    text = helm("template", release, CHART, *where)
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+def named(manifests: list[Manifest]) -> dict[tuple[str, str, str], Manifest]:
+    """Return objects by kind, namespace and name; no two may share them."""
+    found: dict[tuple[str, str, str], Manifest] = {}
+    for each in manifests:
+        meta = each["metadata"]
+        key = each["kind"], meta.get("namespace", ""), meta["name"]
+        assert key not in found, key
+        found[key] = each
+    return found
+
+
+def schema() -> dict[str, Any]:
+    """Return what the chart says of its values."""
+    return dict(json.loads((CHART / "values.schema.json").read_text()))
+
+
+def defaults() -> dict[str, Any]:
+    """Return the values a chart has by itself."""
+    return dict(yaml.safe_load((CHART / "values.yaml").read_text()))
+
+
+def leaves(node: Values, path: str = "") -> Iterator[tuple[str, Values]]:
+    """Yield the values a schema describes, each with its path."""
+    if "properties" not in node:
+        yield path, node
+        return
+    for name, field in node["properties"].items():
+        yield from leaves(field, f"{path}.{name}" if path else name)
+
+
+def value_at(values: Values, path: str) -> Any:
+    """Return what stands at a path."""
+    found: Any = values
+    for name in path.split("."):
+        found = found[name]
+    return found
+
+
+def values_table() -> str:
+    """Return the table of docs/installing.md."""
+    rows = ["| value | default | |", "| --- | --- | --- |"]
+    for path, node in leaves(schema()):
+        if path != "global":
+            default = json.dumps(value_at(defaults(), path))
+            rows.append(f"| `{path}` | `{default}` | {node['description']} |")
+    return "\n".join(rows) + "\n"

@@ -1,0 +1,178 @@
+"""The chart's life on a real API server: installed, upgraded, uninstalled, installed again.
+
+Nobody runs pods here. Where the end of one is waited for, the test does what its container does.
+"""
+
+import json
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testbed.apiserver import ApiServer
+from testbed.chart import CHART, REDIS, Values, helm, render, with_values
+from testbed.helm import find_helm
+from testbed.operators import environment, start_operator
+from testbed.redis_server import RedisServer
+from testbed.resources import Resources, manifest
+from testbed.sagas import job
+from testbed.waiting import wait_for
+from tests.deploy.test_chart import BUNDLED, WATCHED
+
+RELEASE = "sagas"
+NAME = "sagas-jobgroup-operator"
+FROZEN = Path(__file__).resolve().parent / "frozen"
+KINDS = (
+    "serviceaccounts,services,deployments,statefulsets,jobs,poddisruptionbudgets,networkpolicies,"
+    "roles,rolebindings,clusterroles,clusterrolebindings,customresourcedefinitions"
+)
+ALL_KNOWN: Values = {
+    **BUNDLED,
+    "networkPolicy": {"enabled": True},
+    "affinity": {"nodeAffinity": {}},
+    "tolerations": [{"key": "only", "operator": "Exists"}],
+}
+
+
+class Release:
+    """One release, in a namespace of its own."""
+
+    def __init__(self, api: ApiServer, namespace: str) -> None:
+        self.api = api
+        self.namespace = namespace
+        self.where = ["--namespace", namespace, "--kubeconfig", str(api.admin)]
+
+    def helm(self, *arguments: str | Path) -> str:
+        return helm(*arguments, *self.where)
+
+    def objects(self) -> dict[tuple[str, str, str], str]:
+        """Return the uids of all its objects."""
+        label = f"app.kubernetes.io/instance={RELEASE}"
+        found = self.api.kubectl("get", KINDS, "--all-namespaces", "-l", label, "-o", "json")
+        return {
+            (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each[
+                "metadata"
+            ]["uid"]
+            for each in json.loads(found)["items"]
+        }
+
+
+@pytest.fixture
+def release(bare_api: ApiServer) -> Iterator[Release]:
+    name = f"release-{secrets.token_hex(4)}"
+    for namespace in (name, *WATCHED["watchNamespaces"]):
+        content = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        bare_api.kubectl("apply", "-f", "-", stdin=json.dumps(content))
+    release = Release(bare_api, name)
+    yield release
+    release.helm("uninstall", RELEASE, "--no-hooks", "--ignore-not-found")
+    bare_api.kubectl("delete", "crd", "--all", "--wait=false")
+    wait_for(lambda: not bare_api.kubectl("get", "crd", "-o", "name"))
+
+
+@pytest.mark.parametrize(
+    "values", [REDIS, ALL_KNOWN, {**REDIS, **WATCHED}], ids=["plain", "everything", "watched"]
+)
+def test_the_api_server_knows_every_field(release: Release, values: Values) -> None:
+    objects = render(values, RELEASE, release.namespace, {})
+    release.api.kubectl(
+        "create",
+        "--dry-run=server",
+        "--validate=strict",
+        "-f",
+        "-",
+        stdin=yaml.safe_dump_all(objects),
+    )
+
+
+def test_what_was_installed_once_is_upgraded_and_nothing_is_recreated(
+    release: Release, tmp_path: Path
+) -> None:
+    """frozen/ holds what the first chart made of frozen/values.yaml: names and selectors stay."""
+    old = tmp_path / "old"
+    (old / "templates").mkdir(parents=True)
+    (old / "Chart.yaml").write_text("apiVersion: v2\nname: jobgroup-operator\nversion: 0.0.1\n")
+    frozen = (FROZEN / "manifest.yaml").read_text().replace("frozen-namespace", release.namespace)
+    (old / "manifest.yaml").write_text(frozen)
+    (old / "templates" / "all.yaml").write_text('{{ .Files.Get "manifest.yaml" }}')
+    release.helm("install", RELEASE, old)
+    before = release.objects()
+    release.helm("upgrade", RELEASE, CHART, "--values", FROZEN / "values.yaml")
+    after = release.objects()
+    assert before
+    assert before.items() <= after.items()
+
+
+def test_it_is_uninstalled_and_installed_again(release: Release, tmp_path: Path) -> None:
+    with RedisServer(tmp_path) as redis:
+        said = release.helm("install", RELEASE, CHART, *with_values({"redis": {"url": redis.url}}))
+        assert f"rollout status deployment/{NAME}" in said
+        identity = operator_of(release, tmp_path)
+        settings = {"POD_NAMESPACE": release.namespace, "LEASE_NAME": NAME}
+        resources = Resources(release.api, "shop")
+        with start_operator(tmp_path, identity, redis.url, "bull", **settings):
+            resources.apply(manifest("order", job("pay")))
+            resources.reaches("order", state="ACTIVE")
+        uninstall = [find_helm(), "uninstall", RELEASE, *release.where]
+        with subprocess.Popen(uninstall, stdout=subprocess.PIPE, text=True) as leaving:
+            hook = run_the_hook(release, identity, redis.url)
+            said, _ = leaving.communicate()
+        assert leaving.returncode == 0
+        assert f'release "{RELEASE}" uninstalled' in said
+        assert "shop/order" in hook
+        assert release.objects() == {}
+        # What people own is still there, and held by nobody.
+        assert resources.get("order")["metadata"].get("finalizers") is None
+
+        release.helm("install", RELEASE, CHART, *with_values({"redis": {"url": redis.url}}))
+        identity = operator_of(release, tmp_path)
+        with start_operator(tmp_path, identity, redis.url, "bull", "again", **settings):
+            resources.delete("order")
+            resources.goes("order")
+
+
+def operator_of(release: Release, folder: Path) -> Path:
+    """Return the identity of the release's account."""
+    token = release.api.kubectl("create", "token", NAME, "-n", release.namespace).strip()
+    config = json.loads(release.api.operator.read_text())
+    config["users"][0]["user"]["token"] = token
+    path = folder / "release.kubeconfig"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def run_the_hook(release: Release, identity: Path, redis_url: str) -> str:
+    """Do what the hook's pod would do, and say that it is done; return what it printed."""
+    name = f"{NAME}-uninstall"
+
+    def kubectl(*arguments: str) -> str:
+        return release.api.kubectl(*arguments, "-n", release.namespace)
+
+    wait_for(lambda: bool(kubectl("get", "job", name, "--ignore-not-found", "-o", "name")))
+    found: dict[str, Any] = json.loads(kubectl("get", "job", name, "-o", "json"))
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    env = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+    env["POD_NAMESPACE"] = release.namespace
+    done = subprocess.run(
+        [sys.executable, *container["command"][1:]],
+        env=environment(identity, redis_url, "bull", name) | env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done
+    now = found["metadata"]["creationTimestamp"]
+    conditions = [
+        {"type": kind, "status": "True", "lastTransitionTime": now}
+        for kind in ("SuccessCriteriaMet", "Complete")
+    ]
+    times = {"startTime": now, "completionTime": now}
+    status = {"status": {"conditions": conditions, "succeeded": 1, **times}}
+    patch = ("--subresource=status", "--type=merge", "-p", json.dumps(status))
+    kubectl("patch", "job", name, *patch)
+    return done.stdout
