@@ -47,8 +47,9 @@ lint: install ## Check style, types, the import contracts and the Lua scripts
 	@$(BIN)/python -m testbed.toolchain node testbed/workers/lua_check.mjs operator/lua
 
 .PHONY: generate
-generate: install ## Write deploy/crds/ anew from the models
+generate: install ## Write deploy/crds/ and the docs' reference and saga table anew from the code
 	@$(BIN)/python -m jobgroup.generate deploy/crds
+	@$(BIN)/python -m jobgroup.reference docs
 
 .PHONY: picture
 picture: install ## Draw docs/demo.svg anew from a run of the demo

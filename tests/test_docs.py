@@ -11,13 +11,14 @@ from dataclasses import replace
 import pytest
 import yaml
 
+from jobgroup.scripts import FOLDER
 from testbed.demo.parts import Parts
 from testbed.examples import ORDERS
 from testbed.pages import ROOT, Block, Command, Page, blocks, pages
 from testbed.reader import Reader
 
 # What is done with the blocks of each language, in the tests below.
-LANGUAGES = {"console", "yaml", "json", "python", "js", "mermaid", "lua", ""}
+LANGUAGES = {"console", "yaml", "json", "python", "js", "mermaid", ""}
 # The folder in which a page is read, if not the project's.
 HOMES = {"docs/command-line.md": ORDERS, "examples/order-fulfilment/README.md": ORDERS}
 # The workers that stand on a page.
@@ -93,15 +94,15 @@ def dry(command: Command) -> Command:
 
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)
-def test_manifests_are_accepted(shop: Parts, block: Block) -> None:
+def test_manifests_are_accepted(open_shop: Parts, block: Block) -> None:
     for document in yaml.safe_load_all(block.text):
         if document["kind"] in FOREIGN:
             continue
         space = document["metadata"].get("namespace", "default")
-        shop.api.kubectl(
+        open_shop.api.kubectl(
             "apply", "-f", "-", stdin=json.dumps(NAMESPACE | {"metadata": {"name": space}})
         )
-        shop.api.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(document))
+        open_shop.api.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(document))
 
 
 @pytest.mark.parametrize("block", blocks("json"), ids=str)
@@ -116,6 +117,17 @@ def test_python_runs(shop: Parts, block: Block) -> None:
         (reader.folder / "snippet.py").write_text(block.text.replace(LOCAL, shop.redis.url))
         printed = reader.type("python snippet.py")
     assert "state='COMPLETED'" in printed
+
+
+@pytest.mark.parametrize("block", blocks("mermaid"), ids=str)
+def test_pictures_are_simple_and_name_what_there_is(block: Block) -> None:
+    first, *arrows = block.text.splitlines()
+    assert first == "flowchart LR"
+    place = r"\w+(\[[\w ,]+\])?"
+    assert [
+        line for line in arrows if not re.fullmatch(rf"  {place} -->\|[\w,:. -]+\| {place}", line)
+    ] == []
+    assert all((FOLDER / name).exists() for name in re.findall(r"\w+\.lua", block.text))
 
 
 def test_the_map_of_the_folders_is_right() -> None:

@@ -118,7 +118,7 @@ def test_it_is_uninstalled_and_installed_again(release: Release, tmp_path: Path)
         with start_operator(tmp_path, identity, redis.url, "bull", **settings):
             resources.apply(manifest("order", job("pay")))
             resources.reaches("order", state="ACTIVE")
-        uninstall = [find_helm(), "uninstall", RELEASE, *release.where]
+        uninstall = [str(find_helm()), "uninstall", RELEASE, *release.where]
         with subprocess.Popen(uninstall, stdout=subprocess.PIPE, text=True) as leaving:
             hook = run_the_hook(release, identity, redis.url)
             said, _ = leaving.communicate()

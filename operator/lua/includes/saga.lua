@@ -1,15 +1,17 @@
 --[[
   The saga as a table: (state, event) -> state. No I/O: read it, draw it, test it exhaustively.
+
+  What each event is stands behind it; docs/design.md is made of that by `make generate`.
 ]]
 local SAGA = {
   ACTIVE = {
-    all_completed = "COMPLETED",
-    must_undo = "COMPENSATING",
-    nothing_to_undo = "FAILED",
+    all_completed = "COMPLETED", -- every job completed
+    must_undo = "COMPENSATING", -- a job failed for good or the group was given up, and there is something to undo or to wait for
+    nothing_to_undo = "FAILED", -- the same, and there is nothing to undo or to wait for
   },
   COMPENSATING = {
-    undone = "FAILED",
-    undo_failed = "FAILED_COMPENSATION",
+    undone = "FAILED", -- no job is at work any more, and every undo completed
+    undo_failed = "FAILED_COMPENSATION", -- the same, but for an undo that failed for good
   },
   COMPLETED = {},
   FAILED = {},
