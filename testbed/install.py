@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from testbed import binaries
+from testbed import binaries, promql
 from testbed.errors import Unavailable
 from testbed.helm import find_helm
 from testbed.processes import leashed
@@ -70,6 +70,7 @@ STEPS = {
     **DEMO_STEPS,
     KUBERNETES: lambda: install_binaries("kube-controller-manager"),
     "helm": lambda: str(find_helm()),
+    "Prometheus' query engine": lambda: str(promql.engine()),
 }
 
 

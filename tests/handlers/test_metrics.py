@@ -159,13 +159,17 @@ async def test_what_a_resync_repaired_is_counted(stage: Stage) -> None:
         await eventually(repaired)
 
 
-async def test_a_group_on_the_wake_up_list_is_seen_to_wait(stage: Stage) -> None:
-    # A user who may not take entries off the list: the driver cannot settle, but all can be read.
+def unsettling(stage: Stage) -> str:
+    """Name the Redis for a user who may not take entries off a list: none can be settled."""
+    rights = ["+@all", "-lrem"]
     stage.store.acl_setuser(
-        "reader", enabled=True, nopass=True, commands=["+@all", "-lrem"], keys=["*"], channels=["*"]
+        "reader", enabled=True, nopass=True, commands=rights, keys=["*"], channels=["*"]
     )
-    url = stage.redis.url.replace("redis://", "redis://reader:@")
-    operator = stage.operator(REDIS_URL=url)
+    return stage.redis.url.replace("redis://", "redis://reader:@")
+
+
+async def test_a_group_on_the_wake_up_list_is_seen_to_wait(stage: Stage) -> None:
+    operator = stage.operator(REDIS_URL=unsettling(stage))
     await stage.worker()
     stage.resources.apply(manifest("order", PAY))
     wait_for(lambda: Scrape.of(operator).value("jobgroup_wakeups") == 1)

@@ -1,0 +1,178 @@
+"""Each alert fires on what a real operator told while the trouble was real, and on nothing else."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from aiohttp import web
+
+from testbed.operators import OperatorProcess
+from testbed.promql import complaints, evaluate, firing, lasting
+from testbed.proxy import Proxy
+from testbed.resources import manifest
+from testbed.scrapes import Scrape
+from testbed.stages import LOSE, PAY, SHIP, UNDOS, WAIT, Stage
+from testbed.stock import fails_for_good
+from testbed.waiting import wait_for
+from tests.handlers.test_metrics import documented, unsettling
+from tests.handlers.test_pool_outages import JUMPING
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = (ROOT / "deploy/helm/files/alerts.yaml").read_text()
+HOUR = 3600
+DAY = 24 * HOUR
+# What Prometheus' own labels say of the Service that it scrapes.
+SERVICE = {"job": "jobgroup-operator", "namespace": "jobgroups"}
+
+
+def told(operator: OperatorProcess, name: str, **labels: str) -> float:
+    """Return one value that an operator tells now, or less than any if it does not tell."""
+    value = Scrape.of(operator).value(name, **labels)
+    return float("-inf") if value is None else value
+
+
+def moment(*replicas: OperatorProcess) -> dict[str, Scrape]:
+    """Return what these replicas tell now."""
+    return {f"replica-{n}": Scrape.of(replica) for n, replica in enumerate(replicas)}
+
+
+def leads(operator: OperatorProcess) -> None:
+    wait_for(lambda: told(operator, "jobgroup_groups", state="ACTIVE") == 0)
+
+
+def two(stage: Stage) -> tuple[OperatorProcess, OperatorProcess]:
+    """Start two replicas, of which the first leads."""
+    first = stage.operator("first")
+    leads(first)
+    second = stage.operator("second")
+    wait_for(lambda: told(second, "jobgroup_redis_up") == 1)
+    return first, second
+
+
+def clock(stage: Stage, folder: Path) -> tuple[OperatorProcess, Path]:
+    """Start an operator whose clock can be moved."""
+    ahead = folder / "ahead"
+    ahead.write_text("0")
+    operator = stage.operator(script=JUMPING, SECONDS_AHEAD=str(ahead))
+    leads(operator)
+    return operator, ahead
+
+
+def test_prometheus_takes_the_rules() -> None:
+    assert complaints(RULES) == []
+    assert complaints(RULES.replace("$value", "$valeu", 1)) != []
+
+
+def test_the_rules_ask_only_for_what_there_is() -> None:
+    alerts = [rule for group in yaml.safe_load(RULES)["groups"] for rule in group["rules"]]
+    answers = evaluate([], [alert["expr"] for alert in alerts])
+    assert {name for answer in answers for name in answer.metrics} <= documented().keys()
+
+
+async def test_in_health_no_alert_fires(stage: Stage) -> None:
+    replicas = two(stage)
+    await stage.worker()
+    stage.resources.apply(
+        manifest("order", PAY, SHIP),
+        manifest("refused", PAY, LOSE, undos=UNDOS),
+        manifest("running", WAIT),
+    )
+    stage.resources.reaches("order", state="COMPLETED")
+    stage.resources.reaches("refused", state="FAILED")
+    stage.resources.reaches("running", state="ACTIVE")
+    wait_for(lambda: told(replicas[0], "jobgroup_groups", state="FAILED") == 1)
+    assert firing(lasting(moment(*replicas), 2 * HOUR), RULES) == {}
+    # While one hands over to the other, neither leads for a moment.
+    handover = [*lasting(moment(*replicas), 600), *lasting(moment(replicas[1]), 60)]
+    assert firing(handover, RULES) == {}
+
+
+@pytest.mark.parametrize(
+    ("state", "limit"), [("ACTIVE", DAY), ("COMPENSATING", HOUR)], ids=["active", "compensating"]
+)
+async def test_a_group_is_stuck(stage: Stage, tmp_path: Path, state: str, limit: int) -> None:
+    operator, ahead = clock(stage, tmp_path)
+    client = await stage.client()
+    await client.work("payments", {"lose": fails_for_good()})
+    last = {"ACTIVE": WAIT, "COMPENSATING": LOSE}[state]
+    stage.resources.apply(manifest("order", PAY, last, undos=UNDOS))
+    stage.resources.reaches("order", state=state)
+    wait_for(lambda: told(operator, "jobgroup_groups", state=state) == 1)
+    before = moment(operator)
+    ahead.write_text(str(limit))
+    wait_for(lambda: told(operator, "jobgroup_oldest_unfinished_seconds", state=state) > limit)
+    after = moment(operator)
+    assert firing(lasting(before, HOUR), RULES) == {}
+    assert firing([*lasting(before, HOUR), *lasting(after, 240)], RULES) == {}
+    found = firing([*lasting(before, HOUR), *lasting(after, 600)], RULES)
+    assert found == {"JobGroupStuck": [{**SERVICE, "state": state}]}
+
+
+async def test_an_undo_failed(stage: Stage) -> None:
+    operator = stage.operator()
+    leads(operator)
+    before = moment(operator)
+    await stage.worker({"refund": fails_for_good("account closed")})
+    stage.resources.apply(manifest("order", PAY, LOSE, undos=UNDOS))
+    stage.resources.reaches("order", state="FAILED_COMPENSATION")
+    wait_for(lambda: told(operator, "jobgroup_groups", state="FAILED_COMPENSATION") == 1)
+    history = [*lasting(before, HOUR), moment(operator)]
+    assert firing(history[:-1], RULES) == {}
+    assert firing(history, RULES) == {"JobGroupUndoFailed": [SERVICE]}
+    # Until somebody has seen to it.
+    stage.resources.delete("order")
+    wait_for(lambda: told(operator, "jobgroup_groups", state="FAILED_COMPENSATION") == 0)
+    assert firing([*history, moment(operator)], RULES) == {}
+
+
+async def test_wake_ups_wait(stage: Stage) -> None:
+    operator = stage.operator(REDIS_URL=unsettling(stage))
+    leads(operator)
+    before = moment(operator)
+    await stage.worker()
+    stage.resources.apply(manifest("order", PAY))
+    wait_for(lambda: told(operator, "jobgroup_wakeup_lag_seconds") > 10)
+    after = moment(operator)
+    assert firing([*lasting(before, HOUR), *lasting(after, 60)], RULES) == {}
+    found = firing([*lasting(before, HOUR), *lasting(after, 180)], RULES)
+    assert found == {"JobGroupWakeupLag": [SERVICE]}
+
+
+async def test_redis_is_out_of_reach(stage: Stage) -> None:
+    replicas = two(stage)
+    before = moment(*replicas)
+    stage.redis.kill()
+    for replica in replicas:
+        wait_for(lambda: told(replica, "jobgroup_redis_up") == 0)  # noqa: B023 (called at once)
+    after = moment(*replicas)
+    assert firing([*lasting(before, HOUR), *lasting(after, 60)], RULES) == {}
+    found = firing([*lasting(before, HOUR), *lasting(after, 180)], RULES)
+    assert found == {"JobGroupRedisUnreachable": [SERVICE]}
+
+
+async def test_nobody_may_lead(stage: Stage) -> None:
+    def refuse(request: web.BaseRequest) -> web.Response | None:
+        if "leases" not in request.path:
+            return None
+        said = {"kind": "Status", "code": 403, "message": "leases are forbidden"}
+        return web.json_response(said, status=403)
+
+    with Proxy(stage.api) as proxy:
+        proxy.refuse = refuse
+        operator = stage.operator("operator", stage.api.kubeconfig("by-proxy", proxy.url))
+        wait_for(lambda: "the lease cannot be taken yet" in operator.log)
+        wait_for(lambda: told(operator, "jobgroup_redis_up") == 1)
+        waiting = moment(operator)
+    assert firing(lasting(waiting, 60), RULES) == {}
+    assert firing(lasting(waiting, 180), RULES) == {"JobGroupNoLeader": [SERVICE]}
+
+
+async def test_nobody_is_there_to_lead(stage: Stage) -> None:
+    operator = stage.operator()
+    leads(operator)
+    before = moment(operator)
+    operator.server.kill()
+    assert operator.probe("/metrics")[0] == 0
+    # Prometheus looks back five minutes for what was last told.
+    found = firing([*lasting(before, HOUR), *lasting({}, 600)], RULES)
+    assert found == {"JobGroupNoLeader": [{}]}
