@@ -1,12 +1,14 @@
 """Each alert fires on what a real operator told while the trouble was real, and on nothing else."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from aiohttp import web
 
 from testbed.operators import OperatorProcess
+from testbed.pages import Page
 from testbed.promql import complaints, evaluate, firing, lasting
 from testbed.proxy import Proxy
 from testbed.resources import manifest
@@ -58,14 +60,28 @@ def clock(stage: Stage, folder: Path) -> tuple[OperatorProcess, Path]:
     return operator, ahead
 
 
+def alerts() -> list[dict[str, Any]]:
+    return [rule for group in yaml.safe_load(RULES)["groups"] for rule in group["rules"]]
+
+
+def test_each_alert_says_how_bad_it_is_and_leads_to_its_runbook() -> None:
+    anchors = Page("docs/runbooks.md").anchors
+    for alert in alerts():
+        name = alert["alert"]
+        assert alert["labels"]["severity"] in {"warning", "critical"}
+        assert alert["annotations"]["summary"].endswith(".")
+        assert alert["annotations"]["runbook_url"] == f"docs/runbooks.md#{name.lower()}"
+        assert name.lower() in anchors
+    assert len(anchors) == len(alerts()) + 1
+
+
 def test_prometheus_takes_the_rules() -> None:
     assert complaints(RULES) == []
     assert complaints(RULES.replace("$value", "$valeu", 1)) != []
 
 
 def test_the_rules_ask_only_for_what_there_is() -> None:
-    alerts = [rule for group in yaml.safe_load(RULES)["groups"] for rule in group["rules"]]
-    answers = evaluate([], [alert["expr"] for alert in alerts])
+    answers = evaluate([], [alert["expr"] for alert in alerts()])
     assert {name for answer in answers for name in answer.metrics} <= documented().keys()
 
 
