@@ -86,7 +86,8 @@ def start_operator(
 
     def start(port: int) -> Server:
         settings = environment(kubeconfig, redis_url, prefix, name, **{"PORT": str(port), **env})
-        command = [sys.executable, "-m", "kopf", "run", "--all-namespaces", "--standalone"]
+        where = [] if "KOPF_RUN_NAMESPACES" in env else ["--all-namespaces"]
+        command = [sys.executable, "-m", "kopf", "run", *where, "--standalone"]
         log = folder / f"{name}.log"
         return Server(
             name,

@@ -18,10 +18,11 @@ def install_crds(api: ApiServer) -> None:
     api.kubectl("apply", "-f", str(CRDS))
     # Not `kubectl wait`: it takes a definition that has no conditions yet for a broken one. And
     # Established says only that the names are accepted; they are served a moment later.
-    wait_for(lambda: _is_served(api))
+    wait_for(lambda: is_served(api))
 
 
-def _is_served(api: ApiServer) -> bool:
+def is_served(api: ApiServer) -> bool:
+    """Say whether the API server knows our kinds by now."""
     try:
         api.kubectl("get", "jobgroups,workerpools")
     except KubectlError:

@@ -1,13 +1,24 @@
-"""A cluster that has never seen the chart."""
+"""A cluster that has never seen the chart, and that writes down who does what."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 
+from testbed import audit
 from testbed.apiserver import ApiServer
 
 
 @pytest.fixture(scope="session")
-def bare_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with ApiServer(tmp_path_factory.mktemp("bare")) as api:
+def audit_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("audit") / "audit.log"
+
+
+@pytest.fixture(scope="session")
+def bare_api(tmp_path_factory: pytest.TempPathFactory, audit_log: Path) -> Iterator[ApiServer]:
+    policy = audit_log.with_name("policy.yaml")
+    policy.write_text(yaml.safe_dump(audit.POLICY))
+    flags = [f"--audit-policy-file={policy}", f"--audit-log-path={audit_log}"]
+    with ApiServer(tmp_path_factory.mktemp("bare"), apiserver_flags=flags) as api:
         yield api

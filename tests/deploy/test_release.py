@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 import yaml
 
+from testbed import audit
 from testbed.apiserver import ApiServer
 from testbed.chart import CHART, REDIS, Values, helm, render, with_values
 from testbed.helm import find_helm
 from testbed.operators import environment, start_operator
 from testbed.redis_server import RedisServer
-from testbed.resources import Resources, manifest
+from testbed.resources import Resources, is_served, manifest
 from testbed.sagas import job
 from testbed.waiting import wait_for
 from tests.deploy.test_chart import BUNDLED, WATCHED
@@ -49,6 +50,12 @@ class Release:
 
     def helm(self, *arguments: str | Path) -> str:
         return helm(*arguments, *self.where)
+
+    def install(self, values: Values) -> str:
+        """Install the chart, and wait until its definitions are served."""
+        said = self.helm("install", RELEASE, CHART, *with_values(values))
+        wait_for(lambda: is_served(self.api))
+        return said
 
     def objects(self) -> dict[tuple[str, str, str], str]:
         """Return the uids of all its objects."""
@@ -110,7 +117,8 @@ def test_what_was_installed_once_is_upgraded_and_nothing_is_recreated(
 
 def test_it_is_uninstalled_and_installed_again(release: Release, tmp_path: Path) -> None:
     with RedisServer(tmp_path) as redis:
-        said = release.helm("install", RELEASE, CHART, *with_values({"redis": {"url": redis.url}}))
+        values = {"redis": {"url": redis.url}}
+        said = release.install(values)
         assert f"rollout status deployment/{NAME}" in said
         identity = operator_of(release, tmp_path)
         settings = {"POD_NAMESPACE": release.namespace, "LEASE_NAME": NAME}
@@ -129,11 +137,38 @@ def test_it_is_uninstalled_and_installed_again(release: Release, tmp_path: Path)
         # What people own is still there, and held by nobody.
         assert resources.get("order")["metadata"].get("finalizers") is None
 
-        release.helm("install", RELEASE, CHART, *with_values({"redis": {"url": redis.url}}))
+        release.install(values)
         identity = operator_of(release, tmp_path)
         with start_operator(tmp_path, identity, redis.url, "bull", "again", **settings):
             resources.delete("order")
             resources.goes("order")
+
+
+def test_where_some_namespaces_are_watched_rights_in_these_are_enough(
+    release: Release, tmp_path: Path, audit_log: Path
+) -> None:
+    with RedisServer(tmp_path) as redis:
+        values = {"redis": {"url": redis.url}, **WATCHED}
+        release.install(values)
+        settings = {
+            "POD_NAMESPACE": release.namespace,
+            "LEASE_NAME": NAME,
+            "KOPF_RUN_NAMESPACES": " ".join(WATCHED["watchNamespaces"]),
+        }
+        identity = operator_of(release, tmp_path)
+        shop, elsewhere = Resources(release.api, "shop"), Resources(release.api, "default")
+        for each in (shop, elsewhere):
+            each.apply(manifest("order", job("pay")))
+        with start_operator(tmp_path, identity, redis.url, "bull", **settings) as operator:
+            shop.reaches("order", state="ACTIVE")
+            shop.delete("order")
+            shop.goes("order")
+            assert "state" not in elsewhere.status("order")
+            assert "permissions" not in operator.log
+    granted = audit.grants(render(values, RELEASE, release.namespace, {}), release.namespace, NAME)
+    called = audit.calls(audit_log.read_text().splitlines(), release.namespace, NAME)
+    assert audit.missing(granted, called) == []
+    assert "list jobgroups.jobgroups.dev in shop" in map(str, called)
 
 
 def operator_of(release: Release, folder: Path) -> Path:
