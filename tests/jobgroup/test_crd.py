@@ -125,18 +125,14 @@ def test_what_nobody_shares_is_atomic() -> None:
         "spec.jobs[].opts",
         "spec.compensation",
         "spec.compensation{}.opts",
+        "status",
     }
-    lists = {
-        path: (field["x-kubernetes-list-type"], field.get("x-kubernetes-list-map-keys"))
+    keyed = {
+        path: field["x-kubernetes-list-map-keys"]
         for path, field in FIELDS
-        if field.get("type") == "array"
+        if field.get("x-kubernetes-list-type") == "map"
     }
-    assert lists == {
-        "spec.jobs": ("map", ["name"]),
-        "status.jobs": ("atomic", None),
-        "status.events": ("atomic", None),
-        "status.conditions": ("map", ["type"]),
-    }
+    assert keyed == {"spec.jobs": ["name"]}
 
 
 def test_a_category_is_no_name_of_a_resource() -> None:
