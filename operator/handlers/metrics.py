@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from handlers.cluster import Ref
 from jobgroup.observer import Observer
 from jobgroup.queues import now_ms
+from jobgroup.scripts import FOLDER
 from jobgroup.snapshot import ENDED, STATES, GroupState, State, Totals
 
 # When each series began is of no use here, and would be a series more for each.
@@ -79,6 +80,8 @@ class Metrics(Observer, Collector):
             self._durations.labels(ended)
         for outcome in ("completed", "failed"):
             self._undos.labels(outcome)
+        for script in FOLDER.glob("*.lua"):
+            self._scripts.labels(script.stem)
 
     def heard(self) -> None:
         """Note that the watch brought something, or that it begins."""

@@ -1,5 +1,6 @@
 """The chart as helm renders it: every switch, every way to Redis, and who may do what."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,11 @@ WATCHED: Values = {"watchNamespaces": ["shop", "bank"]}
 EVERYTHING: Values = {
     **BUNDLED,
     "networkPolicy": {"enabled": True},
-    "metrics": {"serviceMonitor": {"enabled": True}},
+    "metrics": {
+        "serviceMonitor": {"enabled": True},
+        "rules": {"enabled": True},
+        "dashboard": {"enabled": True},
+    },
     "imagePullSecrets": [{"name": "pull"}],
     "nodeSelector": {"disk": "ssd"},
     "tolerations": [{"key": "only", "operator": "Exists"}],
@@ -116,6 +121,8 @@ CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding"}
             set(),
         ),
         ({"metrics": {"serviceMonitor": {"enabled": True}}}, {"ServiceMonitor"}, set()),
+        ({"metrics": {"rules": {"enabled": True}}}, {"PrometheusRule"}, set()),
+        ({"metrics": {"dashboard": {"enabled": True}}}, {"ConfigMap -dashboard"}, set()),
         ({"uninstall": {"hook": False}}, set(), {"Job -uninstall"}),
         ({"rbac": {"aggregate": False}}, set(), {"ClusterRole -edit", "ClusterRole -view"}),
         (
@@ -246,6 +253,27 @@ def test_selectors_find_the_pods_they_mean_and_no_others() -> None:
     assert [each["port"] for each in monitor["endpoints"]] == [
         each["name"] for each in service["spec"]["ports"]
     ]
+
+
+def test_the_alerts_lead_to_where_the_runbooks_are_kept() -> None:
+    file = yaml.safe_load((CHART / "files/alerts.yaml").read_text())
+    rules: Values = {"enabled": True, "labels": {"release": "prometheus"}}
+    found = one(render({"metrics": {"rules": rules}}), "PrometheusRule")
+    assert found["spec"] == file
+    assert found["metadata"]["labels"]["release"] == "prometheus"
+    kept = "https://git.example/docs/runbooks.md"
+    found = one(render({"metrics": {"rules": {**rules, "runbookUrl": kept}}}), "PrometheusRule")
+    (group,) = found["spec"]["groups"]
+    links = [rule["annotations"]["runbook_url"] for rule in group["rules"]]
+    assert links[0] == f"{kept}#jobgroupstuck"
+    assert all(link.startswith(f"{kept}#") for link in links)
+
+
+def test_grafana_finds_the_dashboard() -> None:
+    found = one(render({"metrics": {"dashboard": {"enabled": True}}}), "ConfigMap", "-dashboard")
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    (text,) = found["data"].values()
+    assert json.loads(text) == json.loads((CHART / "files/dashboard.json").read_text())
 
 
 FOLDER = "/etc/jobgroup/redis"
