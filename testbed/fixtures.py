@@ -21,6 +21,7 @@ from redis.asyncio import Redis as AsyncRedis
 
 from testbed.apiserver import ApiServer
 from testbed.demo.parts import Parts, started
+from testbed.helm import find_helm
 from testbed.redis_server import RedisServer, find_redis
 from testbed.resources import install_crds
 from testbed.stock import FLAVOURS, StockClient
@@ -144,7 +145,8 @@ def open_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WORK_MS", "0")
         with started(tmp_path_factory.mktemp("shop"), lambda *_, **__: None) as parts:
-            (parts.folder / "bin" / "redis-cli").symlink_to(find_redis().with_name("redis-cli"))
+            for tool in (find_redis().with_name("redis-cli"), find_helm()):
+                (parts.folder / "bin" / tool.name).symlink_to(tool)
             yield parts
 
 

@@ -28,7 +28,7 @@ NUMBERS = {"docs/workerpool.md"}
 ENDLESS = re.compile(r"jobgroup drive(?! --once)|--watch")
 # Commands that need more than is here, and the test that does the same.
 ELSEWHERE = {
-    r"^helm ": "tests/deploy/test_release.py",
+    r"^helm (upgrade|uninstall) ": "tests/deploy/test_release.py",
     r"kopf run": "testbed/operators.py",
     r"npm install": "tests/test_examples.py",
     r"docker build": "tests/e2e/conftest.py",
@@ -85,12 +85,14 @@ def test_what_a_page_has_its_reader_type_prints_what_it_says(shop: Parts, page: 
             if ENDLESS.search(command.text):
                 reader.leave_running(command)
             else:
-                reader.follow(dry(command))
+                reader.follow(adapted(command))
 
 
-def dry(command: Command) -> Command:
-    """Have make say what it would do: its targets have tests of their own."""
-    return replace(command, text=re.sub(r"\bmake\b", "make --dry-run", command.text, count=1))
+def adapted(command: Command) -> Command:
+    """Have make and helm say what they would do, which other tests do, and kubectl be patient."""
+    text = re.sub(r"\bmake\b", "make --dry-run", command.text, count=1)
+    text = re.sub(r"^helm install\b", "helm template", text)
+    return replace(command, text=re.sub(r"^kubectl wait\b", "kubectl wait --timeout=120s", text))
 
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)

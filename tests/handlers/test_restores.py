@@ -1,5 +1,6 @@
 """A Redis restored from a backup, and what becomes of groups made since: see docs/operations.md."""
 
+import re
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from testbed.apiserver import ApiServer
 from testbed.resources import manifest
 from testbed.stages import PREFIX, WAIT, Stage
 from testbed.waiting import wait_for
+
+OPERATIONS = Path(__file__).resolve().parents[2] / "docs/operations.md"
 
 
 @pytest.fixture
@@ -59,7 +62,8 @@ async def test_what_was_made_since_a_backup_is_made_again(restored: Stage) -> No
 
 
 async def test_what_was_made_since_a_backup_is_lost_if_redis_lost_its_name(restored: Stage) -> None:
-    assert restored.store.delete(keys.epoch(PREFIX)) == 1
+    (name,) = re.findall(r"redis-cli .+ DEL (\S+)", OPERATIONS.read_text())
+    assert restored.store.delete(name) == 1
     with restored.operator():
         restored.resources.stalls("since", "RedisStateLost")
         restored.resources.condition("before", "Reconciling", "True", "Running")
