@@ -35,7 +35,10 @@ ELSEWHERE = {
 }
 # Kinds of tools that are not installed here.
 FOREIGN = {"Kustomization"}
-TEXTS = {"README.md", "docs/command-line.md", "examples/order-fulfilment/README.md"}
+# Blocks of no language: a map of the folders, what workers say, and what a driver says. Here that
+# may be the operator, which says it elsewhere; tests/jobgroup/test_main_following.py has the lines.
+EXAMPLE = "examples/order-fulfilment/README.md"
+TEXTS = {"README.md", EXAMPLE, "docs/command-line.md"}
 
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace"}
 LOCAL = "redis://127.0.0.1:6379/0"
@@ -139,3 +142,11 @@ def test_the_map_of_the_folders_is_right() -> None:
         name = line.split()[0]
         above = above if line.startswith(" ") else ROOT / name
         assert (above / name if line.startswith(" ") else above).exists(), line
+
+
+def test_the_workers_of_the_example_say_what_its_page_says(shop: Parts) -> None:
+    (text,) = [block for block in blocks("") if block.page == EXAMPLE]
+    shop.api.kubectl("apply", "-f", str(ORDERS / "order-refused.yaml"))
+    shop.api.kubectl("wait", "--for=condition=Finished", "jobgroups", "--all", "--timeout=120s")
+    said = "".join(worker.log.read_text() for worker in shop.workers).splitlines()
+    assert [line for line in text.text.splitlines() if line not in said] == []
