@@ -16,11 +16,11 @@ import yaml
 
 from testbed import audit
 from testbed.apiserver import ApiServer
-from testbed.chart import CHART, REDIS, Values, helm, render, with_values
+from testbed.chart import CHART, REDIS, Refused, Values, helm, render, with_values
 from testbed.helm import find_helm
 from testbed.operators import environment, start_operator
 from testbed.redis_server import RedisServer
-from testbed.resources import Resources, is_served, manifest
+from testbed.resources import Resources, install_crds, is_served, manifest
 from testbed.sagas import job
 from testbed.waiting import wait_for
 from tests.deploy.test_chart import BUNDLED, WATCHED
@@ -107,12 +107,19 @@ def test_what_was_installed_once_is_upgraded_and_nothing_is_recreated(
     frozen = (FROZEN / "manifest.yaml").read_text().replace("frozen-namespace", release.namespace)
     (old / "manifest.yaml").write_text(frozen)
     (old / "templates" / "all.yaml").write_text('{{ .Files.Get "manifest.yaml" }}')
-    release.helm("install", RELEASE, old)
+    release.helm("install", RELEASE, old, "--values", FROZEN / "values.yaml")
     before = release.objects()
-    release.helm("upgrade", RELEASE, CHART, "--values", FROZEN / "values.yaml")
+    release.helm("upgrade", RELEASE, CHART, "--reset-then-reuse-values")
     after = release.objects()
     assert before
     assert before.items() <= after.items()
+
+
+def test_definitions_applied_by_hand_can_be_taken_over(release: Release) -> None:
+    install_crds(release.api)
+    with pytest.raises(Refused, match="cannot be imported into the current release"):
+        release.install(REDIS)
+    release.helm("install", RELEASE, CHART, "--take-ownership", *with_values({}))
 
 
 def test_it_is_uninstalled_and_installed_again(release: Release, tmp_path: Path) -> None:
