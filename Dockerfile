@@ -1,21 +1,32 @@
-# The operator's image. The build needs no network: the context's wheels/ holds what
-# locks/runtime.txt pins, fetched by hash beforehand. BASE is any image with Python 3.11 and pip.
+# The operator's image: Python, its standard library, the dependencies and operator/. No shell, no
+# package manager, no pip and no compiler are in it, and nothing in it belongs to the user it runs as.
+#
+# `make image` builds it. The build needs no network: wheels/ in its context holds what
+# locks/runtime.txt pins, fetched by hash beforehand. BASE is any image with Python 3.11 and pip on a
+# Debian; the interpreter and its libraries are taken from it.
 ARG BASE=python:3.11-slim-bookworm
 
-FROM ${BASE} AS dependencies
+FROM ${BASE} AS parts
 COPY wheels /wheels
-COPY locks/runtime.txt /runtime.txt
+COPY locks/runtime.txt /
 RUN python3 -m pip install --no-cache-dir --no-compile --no-index --no-deps --require-hashes \
-      --find-links /wheels --target /site --requirement /runtime.txt
-
-FROM ${BASE}
-COPY --from=dependencies /site /app/site
+      --find-links /wheels --target /app/site --requirement /runtime.txt
 COPY operator /app/operator
-ENV PYTHONPATH=/app/operator:/app/site \
+COPY deploy/image/gather.py /
+RUN python3 /gather.py /image /app
+
+# What changes least comes first: an update of the operator alone is a small layer.
+FROM scratch
+COPY --from=parts /image /
+COPY --from=parts /app/site /app/site
+COPY --from=parts /app/operator /app/operator
+ENV PATH=/usr/local/bin:/usr/bin \
     PYTHONDONTWRITEBYTECODE=1 \
-    PYTHONUNBUFFERED=1
+    PYTHONPATH=/app/operator:/app/site \
+    PYTHONUNBUFFERED=1 \
+    SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
 WORKDIR /app
 USER 65532:65532
 EXPOSE 8080
-ENTRYPOINT ["python3", "-m", "kopf", "run", "--standalone"]
-CMD ["--all-namespaces", "operator/main.py"]
+ENTRYPOINT ["python3", "/app/operator/main.py"]
+CMD ["--all-namespaces"]

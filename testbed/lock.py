@@ -13,37 +13,42 @@ from typing import Any
 
 from testbed.commands import run
 from testbed.errors import Unavailable
+from testbed.examples import ORDERS
 from testbed.stock import CLIENTS
 from testbed.toolchain import npm
 
 # What ships is held to the versions that were tested, which the stock worker narrows.
 PYTHON_LOCKS = {
-    "dev": ["pyproject.toml", "--group", "dev"],
-    "runtime": ["pyproject.toml", "--constraints", "locks/dev.txt"],
-    "go": ["--group", "pyproject.toml:go"],
-    "node": ["--group", "pyproject.toml:node"],
-    "redis": ["--group", "pyproject.toml:redis", "--no-deps"],
+    "locks/dev.txt": ["pyproject.toml", "--group", "dev"],
+    "locks/runtime.txt": ["pyproject.toml", "--constraints", "locks/dev.txt"],
+    "locks/go.txt": ["--group", "pyproject.toml:go"],
+    "locks/node.txt": ["--group", "pyproject.toml:node"],
+    "locks/redis.txt": ["--group", "pyproject.toml:redis", "--no-deps"],
+    "examples/order-fulfilment/requirements.txt": [
+        *("--group", "pyproject.toml:worker", "--constraints", "locks/dev.txt")
+    ],
 }
+NODE_LOCKS = (CLIENTS, ORDERS)
 
 
 def lock_python() -> None:
-    """Write locks/*.txt for every platform and every supported Python."""
+    """Write the locks of Python packages for every platform and every supported Python."""
     uv = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--upgrade", "--universal"]
     uv += ["--generate-hashes", "--no-header", "--no-annotate", "--python-version", "3.11"]
     for name, source in PYTHON_LOCKS.items():
-        run(*uv, *source, "--output-file", f"locks/{name}.txt", doing=f"Writing locks/{name}.txt")
+        run(*uv, *source, "--output-file", name, doing=f"Writing {name}")
 
 
-def lock_node() -> None:
-    """Write package-lock.json, without the addresses npm would note in it."""
+def lock_node(project: Path) -> None:
+    """Write a package-lock.json, without the addresses npm would note in it."""
     # Beside an installed node_modules npm copies what stands there, which has no hashes.
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(CLIENTS / "package.json", folder)
+        shutil.copy(project / "package.json", folder)
         options = ("--package-lock-only", "--ignore-scripts", "--prefix", folder)
-        run(*npm(), "install", *options, doing="Writing package-lock.json")
+        run(*npm(), "install", *options, doing=f"Writing {project}/package-lock.json")
         lock = Path(folder) / "package-lock.json"
         strip_addresses(lock)
-        shutil.copy(lock, CLIENTS)
+        shutil.copy(lock, project)
 
 
 def strip_addresses(lock: Path) -> None:
@@ -59,7 +64,8 @@ def main() -> int:
     """Write all lock files, or say in a sentence why not."""
     try:
         lock_python()
-        lock_node()
+        for project in NODE_LOCKS:
+            lock_node(project)
     except Unavailable as refusal:
         print(f"make lock: {refusal}", file=sys.stderr)
         return 2

@@ -37,6 +37,14 @@ def npm() -> list[str]:
     return [str(node()), str(bundled)] if bundled.exists() else [str(node().with_name("npm"))]
 
 
+def npm_registry() -> str:
+    """Return where npm gets packages from."""
+    asked = subprocess.run(
+        [*npm(), "config", "get", "registry"], capture_output=True, text=True, check=True
+    )
+    return asked.stdout.strip()
+
+
 def go_env() -> dict[str, str]:
     """Return the environment for Go: no cgo, and never a toolchain fetched behind our back."""
     return {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
@@ -60,7 +68,7 @@ def from_wheel(name: str, program: str) -> Path:
     home = cache_dir() / "toolchains" / f"{name}-{fingerprint}"
     with locked(f"toolchain-{name}"):
         if not home.exists():
-            print(f"This machine has no recent {name}: installing PyPI's wheel of it.", flush=True)
+            print(f"Installing PyPI's wheel of {name}.", flush=True)
             partial = home.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
             pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]

@@ -2,7 +2,13 @@
 
 from pathlib import Path
 
+from testbed.lock import NODE_LOCKS, PYTHON_LOCKS
+
 ROOT = Path(__file__).resolve().parents[1]
+LOCKS = [
+    *(ROOT / name for name in PYTHON_LOCKS),
+    *(folder / "package-lock.json" for folder in NODE_LOCKS),
+]
 
 
 def entries(folder: Path) -> set[str]:
@@ -35,13 +41,15 @@ def test_every_test_folder_mirrors_a_source_folder() -> None:
 
 
 def test_lock_files_name_no_host() -> None:
-    locks = [*ROOT.glob("locks/*.txt"), ROOT / "testbed/workers/package-lock.json"]
-    assert len(locks) == 6
-    assert [lock.name for lock in locks if "://" in lock.read_text()] == []
+    assert [lock for lock in LOCKS if "://" in lock.read_text()] == []
+
+
+def test_every_lock_file_is_written_by_make_lock() -> None:
+    assert {f"locks/{name}" for name in entries(ROOT / "locks")} <= set(PYTHON_LOCKS)
 
 
 def test_python_locks_pin_everything_by_hash() -> None:
-    for lock in ROOT.glob("locks/*.txt"):
+    for lock in [ROOT / name for name in PYTHON_LOCKS]:
         pins = [line for line in lock.read_text().splitlines() if line[:1].isalnum()]
         assert pins
         assert [pin for pin in pins if "==" not in pin or not pin.endswith("\\")] == []

@@ -1,5 +1,19 @@
-FROM python:3.11-slim
-RUN pip install --no-cache-dir bullmq
-COPY worker.py /app/
+# The workers in Python. What requirements.txt pins is fetched by pip, or taken from wheels/ where the
+# build is given --build-arg PIP_NO_INDEX=1.
+ARG BASE=python:3.11-slim
+
+FROM ${BASE} AS dependencies
+ARG PIP_NO_INDEX
+WORKDIR /wheels
+COPY requirements.txt wheels* ./
+RUN python3 -m pip install --no-cache-dir --require-hashes --no-deps --find-links . \
+      --target /site --requirement requirements.txt
+
+FROM ${BASE}
+WORKDIR /app
+COPY --from=dependencies /site site
+COPY worker.py .
+ENV PYTHONPATH=/app/site
+USER 65532:65532
 # Python itself, not a shell: SIGTERM must reach the worker.
-CMD ["python", "/app/worker.py"]
+CMD ["python3", "worker.py"]

@@ -1,0 +1,150 @@
+"""`make image`: what it builds with, what it hands to the build, and what it says when it cannot.
+
+Scripts stand in for docker and buildah, and note how they were called; the image itself is built
+and looked into by the end-to-end tests.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jobgroup import __version__
+from testbed import engine, make_image, own_images
+from testbed.engine import Engine
+
+NAME = f"jobgroup-operator:{__version__}"
+# Has the base image and nothing else; of a build it keeps the names of all files it was given.
+TOOL = """
+case "$1 $2" in
+  "info "*) test -n "$ENGINE" ;;
+  "image inspect"|"inspect --type=image") test "$3" = python:3.11-slim-bookworm ;;
+  "build "*) for context; do :; done; (cd "$context" && find . -type f) > "$FILES" ;;
+  "images --format={{.Size}}") echo 52MB; echo 52MB ;;
+esac"""
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give an empty cache, wheels that need no download, and a note of what was called."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    (wheels / "some.whl").touch()
+    monkeypatch.setattr(own_images, "wheels", lambda lock: wheels)
+    monkeypatch.setattr(make_image, "PROJECT", tmp_path)
+    monkeypatch.setenv("JOBGROUP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FILES", str(tmp_path / "files"))
+    for name in ("IMAGE", "BASE", "BUILDER", "ENGINE"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    return tmp_path / "calls"
+
+
+@pytest.fixture
+def tool(calls: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Put a stand-in on the PATH."""
+
+    def make(name: str, runs: bool = True) -> None:
+        program = calls.with_name("bin") / name
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >> {calls}\n{TOOL}\n')
+        program.chmod(0o755)
+        if name == "docker" and runs:
+            monkeypatch.setenv("ENGINE", "yes")
+
+    return make
+
+
+def test_docker_is_asked_first_and_the_build_gets_no_network(
+    tool: Callable[..., None], calls: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool("docker")
+    tool("buildah")
+    assert make_image.main() == 0
+    assert capsys.readouterr().out == f"{NAME}: 52MB, built with docker\n"
+    said = calls.read_text()
+    assert "buildah" not in said
+    assert "docker build --network=none" in said
+    assert "--build-arg=BASE=python:3.11-slim-bookworm" in said
+    assert f" {NAME}\n" in said
+
+
+def test_buildah_is_enough(
+    tool: Callable[..., None], calls: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool("docker", runs=False)
+    tool("buildah")
+    assert make_image.main() == 0
+    assert capsys.readouterr().out.endswith("built with buildah\n")
+    assert "buildah build --network=none" in calls.read_text()
+
+
+def test_the_build_is_given_what_ships_and_nothing_else(
+    tool: Callable[..., None], tmp_path: Path
+) -> None:
+    tool("docker")
+    assert make_image.main() == 0
+    files = (tmp_path / "files").read_text().split()
+    own = [file for file in files if not file.startswith("./operator/")]
+    assert sorted(own) == [
+        "./Dockerfile",
+        "./deploy/image/gather.py",
+        "./locks/runtime.txt",
+        "./wheels/some.whl",
+    ]
+    assert "./operator/main.py" in files
+    assert not [file for file in files if "__pycache__" in file]
+
+
+def test_name_and_base_can_be_chosen(
+    tool: Callable[..., None], calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool("docker")
+    monkeypatch.setenv("IMAGE", "mine/operator:7")
+    monkeypatch.setenv("BASE", "mine/python:3.11")
+    assert make_image.main() == 0
+    assert "--build-arg=BASE=mine/python:3.11" in calls.read_text()
+    assert " mine/operator:7\n" in calls.read_text()
+
+
+def test_an_engine_that_was_started_for_it_leaves_a_file(
+    tool: Callable[..., None],
+    calls: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tool("docker", runs=False)
+
+    class Started:
+        def __enter__(self) -> Engine:
+            return Engine(os.environ)
+
+        def __exit__(self, *failure: object) -> None:
+            pass
+
+    monkeypatch.setattr(engine, "started", Started)
+    assert make_image.main() == 0
+    archive = calls.with_name("build") / f"jobgroup-operator-{__version__}.tar"
+    assert f"docker save --output {archive} {NAME}" in calls.read_text()
+    assert f"docker load --input {archive}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("wish", "sentence"),
+    [
+        ("podman", "make image: BUILDER is 'podman'; it can be docker or buildah.\n"),
+        ("buildah", "make image: There is no buildah on the PATH; install it, or use docker.\n"),
+    ],
+)
+def test_a_wish_that_cannot_be_granted_is_one_sentence(
+    tool: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    wish: str,
+    sentence: str,
+) -> None:
+    tool("docker")
+    monkeypatch.setenv("BUILDER", wish)
+    assert make_image.main() == 2
+    assert capsys.readouterr().err == sentence
