@@ -7,13 +7,16 @@ import signal
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from functools import partial
 from pathlib import Path
 
 from testbed.apiserver import KubectlError
+from testbed.commands import run
 from testbed.demo import story
 from testbed.demo.outcome import ORDERS, Order, Unexpected, check_books, ending, entries
-from testbed.demo.parts import Parts, must_run, started
+from testbed.demo.parts import Scene, Write, started
 from testbed.demo.screen import Screen, paint
 from testbed.demo.watching import Watcher
 from testbed.errors import Unavailable
@@ -28,7 +31,10 @@ DONE, WRONG, REFUSED, INTERRUPTED = 0, 1, 2, 130
 class Demo:
     """The orders, one after the other, on parts that run."""
 
-    def __init__(self, parts: Parts, screen: Screen) -> None:
+    # What else there is to try, under its heading.
+    also: Mapping[str, list[str]] = {}
+
+    def __init__(self, parts: Scene, screen: Screen) -> None:
         self._parts = parts
         self._screen = screen
         self._watcher = Watcher(parts, screen.write)
@@ -39,9 +45,11 @@ class Demo:
         try:
             for order in ORDERS:
                 await self._run(order, watching)
+            await self._afterwards(watching)
             await self._conclude()
             if not ends_by_itself:
-                self._screen.write(story.invitation(ROOT, self._parts.folder, EXAMPLE))
+                told = story.invitation(ROOT, self._parts.folder, EXAMPLE, self.also)
+                self._screen.write(told)
                 with suppress(asyncio.CancelledError):
                     while True:
                         await self._pause(watching)
@@ -64,6 +72,9 @@ class Demo:
             await self._pause(watching)
         order.check(*self._watcher.look(order.name))
 
+    async def _afterwards(self, watching: asyncio.Task[None]) -> None:
+        """See what is still to be seen when the orders have ended: here, nothing."""
+
     async def _conclude(self) -> None:
         """Show what is left of the orders, and check that it is what should be."""
         await self._kubectl("get", "jobgroups")
@@ -77,37 +88,43 @@ class Demo:
         await asyncio.sleep(0.1)
         if watching.done():
             watching.result()
-        must_run(self._parts.servers)
+        self._parts.must_run()
 
     async def _kubectl(self, *arguments: str) -> None:
         """Run what a person would type, and show it."""
         async with self._watcher.silence:
             self._screen.write("\n" + paint("bold", " ".join(["$ kubectl", *arguments])))
-            said = await asyncio.to_thread(self._parts.api.kubectl, *arguments)
-            self._screen.write(said.rstrip())
+            command = [*self._parts.kubectl, *arguments]
+            said = await asyncio.to_thread(run, *command, doing=f"kubectl {arguments[0]}")
+            self._screen.write(said)
 
 
-def main() -> int:
+def main(
+    start: Callable[[Path, Write], AbstractContextManager[Scene]] = started,
+    demo: type[Demo] = Demo,
+    command: str = "make demo",
+) -> int:
     """Run the demo; what goes wrong is an exit code and a sentence."""
+    complain = partial(_complain, command)
     _heed_signals()
     screen = Screen()
     try:
         folder = Path(tempfile.mkdtemp(prefix="jobgroup-demo-"))
     except OSError as error:
-        return _complain(f"no folder can be made for its files: {error}; set TMPDIR.", REFUSED)
+        return complain(f"no folder can be made for its files: {error}; set TMPDIR.", REFUSED)
     ends_by_itself = os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
     try:
         screen.write(story.opening(folder))
-        with started(folder, screen.write) as parts:
-            asyncio.run(Demo(parts, screen).play(ends_by_itself))
+        with start(folder, screen.write) as parts:
+            asyncio.run(demo(parts, screen).play(ends_by_itself))
             screen.write("\nStopping everything.")
     except Unexpected as surprise:
-        return _complain(f"{surprise} The logs are in {folder}.", WRONG)
+        return complain(f"{surprise} The logs are in {folder}.", WRONG)
     except (Unavailable, KubectlError, OSError) as refusal:
-        return _complain(f"{refusal}\nThe logs are in {folder}.", REFUSED)
+        return complain(f"{refusal}\nThe logs are in {folder}.", REFUSED)
     except KeyboardInterrupt:
         shutil.rmtree(folder, ignore_errors=True)
-        return _complain("interrupted; nothing is left running.", INTERRUPTED)
+        return complain("interrupted; nothing is left running.", INTERRUPTED)
     shutil.rmtree(folder, ignore_errors=True)
     screen.write("Nothing is left running, and nothing of it on the disk.")
     return DONE
@@ -120,9 +137,9 @@ def _heed_signals() -> None:
         signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
-def _complain(sentence: str, code: int) -> int:
+def _complain(command: str, sentence: str, code: int) -> int:
     sys.stdout.flush()
-    print(f"\nmake demo: {sentence}", file=sys.stderr, flush=True)
+    print(f"\n{command}: {sentence}", file=sys.stderr, flush=True)
     return code
 
 

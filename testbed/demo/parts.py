@@ -2,12 +2,12 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from redis import Redis
 
@@ -25,49 +25,77 @@ QUEUES = {"worker.mjs": ("payments",), "worker.py": ("inventory", "shipping")}
 # How long a job takes: long enough to be seen.
 WORK_MS = "600"
 LABEL_WIDTH = 60
+BOOKS = ("payments", "reservations", "parcels")
 
 Part = TypeVar("Part")
 Write = Callable[..., None]
 
 
+class Scene(Protocol):
+    """All that runs, wherever it does."""
+
+    @property
+    def watched(self) -> Sequence[str]:
+        """Return what is watched besides JobGroups and Events."""
+
+    @property
+    def folder(self) -> Path:
+        """Return where the files are."""
+
+    @property
+    def kubectl(self) -> list[str]:
+        """Return how to run kubectl as the admin."""
+
+    def logs(self) -> Sequence[tuple[str, Path]]:
+        """Return the workers' names and what they say; there may be more of them later."""
+
+    def heed(self, pod: Mapping[str, Any]) -> None:
+        """Hear what became of a pod."""
+
+    def must_run(self) -> None:
+        """Refuse to go on when something that must run does not."""
+
+    def books(self) -> dict[str, dict[str, str]]:
+        """Return what the shop has in its books."""
+
+
 @dataclass(frozen=True)
 class Parts:
-    """All that runs."""
+    """All of it as processes of this machine."""
 
     folder: Path
     api: ApiServer
     redis: RedisServer
     operator: Server
     workers: list[Server]
+    watched: Sequence[str] = ()
 
     @property
     def kubectl(self) -> list[str]:
         """Return how to run kubectl as the admin."""
         return [str(self.api.kubectl_path), "--kubeconfig", str(self.api.admin)]
 
-    @property
-    def servers(self) -> list[Server]:
-        """Return all processes, each of which must run."""
-        return [*self.api.servers, self.redis.server, self.operator, *self.workers]
+    def logs(self) -> Sequence[tuple[str, Path]]:
+        """Return the workers' names and what they say."""
+        return [(worker.name, worker.log) for worker in self.workers]
+
+    def heed(self, pod: Mapping[str, Any]) -> None:
+        """Hear of none: nothing here is a pod."""
+
+    def must_run(self) -> None:
+        """Refuse to go on without one of the processes."""
+        must_run([*self.api.servers, self.redis.server, self.operator, *self.workers])
 
     def books(self) -> dict[str, dict[str, str]]:
         """Return what the shop has in its books."""
-        names = ("payments", "reservations", "parcels")
         with Redis.from_url(self.redis.url, decode_responses=True) as redis:
-            return {name: redis.hgetall(f"{PREFIX}-shop:{name}") for name in names}
+            return {name: redis.hgetall(f"{PREFIX}-shop:{name}") for name in BOOKS}
 
 
 @contextmanager
 def started(folder: Path, write: Write) -> Iterator[Parts]:
     """Start the parts one after the other, and say so."""
-
-    def timed(label: str, start: Callable[[], Part]) -> Part:
-        write(f"  {label:<{LABEL_WIDTH}}", end="")
-        begun = time.monotonic()
-        part = start()
-        write(f"{time.monotonic() - begun:5.1f} s")
-        return part
-
+    timed = partial(tell_time, write)
     with ExitStack() as undo:
         api = timed("etcd and kube-apiserver", lambda: ApiServer(folder))
         # Nothing here is worth a farewell: all data is thrown away.
@@ -85,9 +113,7 @@ def started(folder: Path, write: Write) -> Iterator[Parts]:
             start = partial(_start_worker, folder, command, redis.url)
             workers.append(timed(_label(command), start))
             undo.callback(workers[-1].kill)
-        bin_folder = folder / "bin"
-        bin_folder.mkdir()
-        (bin_folder / "kubectl").symlink_to(api.kubectl_path)
+        offer_kubectl(folder, api.kubectl_path)
         yield Parts(folder, api, redis, operator, workers)
 
 
@@ -96,6 +122,21 @@ def must_run(servers: Iterable[Server]) -> None:
     for server in servers:
         if server.code is not None:
             raise Unavailable(f"{server.name} ended with code {server.code}: {server.last_words()}")
+
+
+def tell_time(write: Write, label: str, start: Callable[[], Part]) -> Part:
+    """Start a part, and say what it is and how long it took."""
+    write(f"  {label:<{LABEL_WIDTH}}", end="")
+    begun = time.monotonic()
+    part = start()
+    write(f"{time.monotonic() - begun:5.1f} s")
+    return part
+
+
+def offer_kubectl(folder: Path, kubectl: Path) -> None:
+    """Put kubectl where the person who tries is told to look for it."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "kubectl").symlink_to(kubectl)
 
 
 def _label(command: Sequence[str]) -> str:

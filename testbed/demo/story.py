@@ -26,6 +26,12 @@ JOBS = {
     "undo completed": ("↺", "yellow", "undone"),
     "undo failed": ("✗", "red", "could not be undone"),
 }
+PODS = {
+    "starts": ("yellow", "starts"),
+    "runs": ("green", "runs"),
+    "leaving": ("dim", "is asked to go"),
+    "gone": ("dim", "is gone"),
+}
 # A big group is told of in few lines.
 MOST_JOBS = 10
 
@@ -38,7 +44,7 @@ def opening(folder: Path) -> str:
     return f"{title}\n\nStarting, all on this machine, with logs in {folder}:"
 
 
-def invitation(root: Path, folder: Path, example: Path) -> str:
+def invitation(root: Path, folder: Path, example: Path, also: Mapping[str, list[str]]) -> str:
     """Say what to try; each line of commands can be pasted into a shell as it is."""
     order = example.relative_to(root) / "order.yaml"
     cancel = """-p '{"spec": {"cancel": true}}'"""
@@ -56,6 +62,7 @@ def invitation(root: Path, folder: Path, example: Path) -> str:
             f"sed s/123/126/ {order} | kubectl apply -f - &&"
             f" kubectl patch jobgroup order-126 --type=merge {cancel}",
         ],
+        **also,
         "What is refused:": [
             f"kubectl patch jobgroup order-123 --type=merge {cancel}",
         ],
@@ -110,6 +117,13 @@ def of_event(body: Body) -> str:
     return who("event", f"{paint(style, body['reason'])}: {printable(body['message'])}")
 
 
+def of_pod(before: Body | None, now: Body | None) -> list[str]:
+    """Say what became of a pod: it starts, it runs, it is asked to go, it is gone."""
+    name = (now or before or {})["metadata"]["name"]
+    known = _pod(before) if before else None
+    return [] if known == _pod(now) else [who("pod", f"{name} {paint(*PODS[_pod(now)])}")]
+
+
 def of_worker(name: str, line: str) -> str:
     """Say what a worker said."""
     return who(name, printable(line))
@@ -117,13 +131,21 @@ def of_worker(name: str, line: str) -> str:
 
 def who(name: str, words: str) -> str:
     """Put who speaks before what is said."""
-    style = "dim" if name == "event" or name.startswith("worker.") else "bold"
+    style = "dim" if name in ("event", "pod") or name.startswith("worker.") else "bold"
     return f"{paint(style, name) if name else ''}{'':{max(12 - len(name), 1)}}{words}"
 
 
 def _of_job(job: Body) -> str:
     sign, style, words = JOBS[_job(job)]
     return who("", f"  {paint(style, sign)} {job['name']:<18}{paint('dim', words)}")
+
+
+def _pod(body: Body | None) -> str:
+    if body is None:
+        return "gone"
+    if body["metadata"].get("deletionTimestamp"):
+        return "leaving"
+    return "runs" if body["status"].get("phase") == "Running" else "starts"
 
 
 def _summary(status: Body) -> tuple[Any, ...]:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from testbed.demo import story
-from testbed.demo.parts import QUEUES, Parts
+from testbed.demo.parts import QUEUES, Scene
 from testbed.processes import leashed
 
 GROUPS = "/apis/jobgroups.dev/v1alpha1/jobgroups"
 EVENTS = "/api/v1/events"
+# What Events are told of.
+OURS = ("JobGroup", "WorkerPool")
 # A worker says what it did just before or just after the API server knows of it: waiting so long
 # puts a worker's words first.
 GRACE_SECONDS = 0.15
@@ -27,7 +29,7 @@ Body = dict[str, Any]
 class Watcher:
     """Tells what happens to all JobGroups, and remembers the last of each."""
 
-    def __init__(self, parts: Parts, write: Callable[[str], None]) -> None:
+    def __init__(self, parts: Scene, write: Callable[[str], None]) -> None:
         self.groups: dict[str, Body] = {}
         self.events: dict[str, dict[str, str]] = {}
         # Whoever holds it has the screen to himself.
@@ -35,7 +37,8 @@ class Watcher:
         self._parts = parts
         self._write = write
         self._news: asyncio.Queue[tuple[str, Body]] = asyncio.Queue()
-        self._logs = [_Tail(worker.name, worker.log) for worker in parts.workers]
+        self._logs = {path: _Tail(name, path, old=True) for name, path in parts.logs()}
+        self.pods: dict[str, Body] = {}
         self._began = time.monotonic()
 
     def begin(self) -> None:
@@ -52,8 +55,8 @@ class Watcher:
     async def run(self) -> None:
         """Watch and tell until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._watch(GROUPS))
-            tasks.create_task(self._watch(EVENTS))
+            for path in (GROUPS, EVENTS, *self._parts.watched):
+                tasks.create_task(self._watch(path))
             tasks.create_task(self._tell())
 
     async def _watch(self, path: str) -> None:
@@ -94,14 +97,15 @@ class Watcher:
                     self._tell_of_change(kind, body)
 
     def _tell_of_workers(self) -> None:
-        for log in self._logs:
+        for name, path in self._parts.logs():
+            log = self._logs.setdefault(path, _Tail(name, path))
             for line in log.new_lines():
                 self._say(story.of_worker(log.name, line))
 
     def _tell_of_change(self, kind: str, body: Body) -> None:
         if kind in ("ADDED", "MODIFIED", "DELETED"):
-            tell = self._tell_of_event if body["kind"] == "Event" else self._tell_of_group
-            tell(kind, body)
+            tell = {"Event": self._tell_of_event, "Pod": self._tell_of_pod}
+            tell.get(body["kind"], self._tell_of_group)(kind, body)
 
     def _tell_of_group(self, kind: str, body: Body) -> None:
         uid = body["metadata"]["uid"]
@@ -118,9 +122,19 @@ class Watcher:
     def _tell_of_event(self, kind: str, body: Body) -> None:
         about, name = body["involvedObject"], body["metadata"]["name"]
         told = self.events.setdefault(about.get("uid", ""), {})
-        if kind != "DELETED" and about.get("kind") == "JobGroup" and name not in told:
+        if kind != "DELETED" and about.get("kind") in OURS and name not in told:
             told[name] = body["reason"]
             self._say(story.of_event(body))
+
+    def _tell_of_pod(self, kind: str, body: Body) -> None:
+        name = body["metadata"]["name"]
+        before = self.pods.pop(name, None)
+        if kind == "DELETED":
+            self._say(*story.of_pod(body, None))
+            return
+        self.pods[name] = body
+        self._parts.heed(body)
+        self._say(*story.of_pod(before, body))
 
     def _say(self, *lines: str) -> None:
         """Write lines, the first of them with its time."""
@@ -133,10 +147,10 @@ class Watcher:
 class _Tail:
     """The whole lines that were added to a file since it was last looked at."""
 
-    def __init__(self, name: str, path: Path) -> None:
+    def __init__(self, name: str, path: Path, old: bool = False) -> None:
         self.name = name
         self._path = path
-        self._place = path.stat().st_size
+        self._place = path.stat().st_size if old else 0
 
     def new_lines(self) -> list[str]:
         with self._path.open("rb") as file:

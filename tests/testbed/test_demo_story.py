@@ -1,6 +1,7 @@
 """What the demo says: of groups, of events, of its own end, and on which screen."""
 
 import io
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,29 @@ def test_a_part_that_ended_is_named_with_its_last_words(tmp_path: Path) -> None:
         server.kill()
         with pytest.raises(Unavailable, match=r"the moon ended with code -9: [^\0]*out of memory"):
             must_run([server])
+
+
+# Pods
+
+
+def pod(phase: str, **metadata: str) -> dict[str, Any]:
+    return {"metadata": {"name": "undoer-1", **metadata}, "status": {"phase": phase}}
+
+
+def test_a_pod_is_told_of_when_it_comes_and_when_it_goes() -> None:
+    life = [
+        None,
+        pod("Pending"),
+        pod("Pending"),
+        pod("Running"),
+        pod("Running", deletionTimestamp="now"),
+        pod("Succeeded", deletionTimestamp="now"),
+        None,
+    ]
+    told = [plain(story.of_pod(*change)) for change in itertools.pairwise(life)]
+    said = [line.removeprefix("pod         undoer-1 ") for lines in told for line in lines]
+    assert said == ["starts", "runs", "is asked to go", "is gone"]
+    assert told[1] == told[4] == [], "what a person would not look for is not told"
 
 
 # The screen
