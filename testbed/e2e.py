@@ -1,8 +1,8 @@
-"""What `make e2e` runs: an engine, a node image, a cluster, the images in it, then tests/e2e.
+"""What `make e2e` runs: an engine, a cluster, the images and the chart in it, then tests/e2e.
 
   KEEP=1                                       keep the cluster, and the engine if it is ours
   E2E_CLUSTER=existing E2E_CONTEXT=<name>      run on the cluster of the current context
-  E2E_IMAGE=<image> E2E_REDIS_IMAGE=<image>    images that an existing cluster can pull
+  E2E_IMAGE, E2E_REDIS_IMAGE, E2E_NODE_IMAGE, E2E_PYTHON_IMAGE    images that it can pull
 
 Arguments go to pytest. The exit code is pytest's, or 2 if it never came to that.
 """
@@ -17,7 +17,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
-from testbed import cluster, engine, images
+from testbed import cluster, engine, images, installation
+from testbed.builders import Docker
 from testbed.cache import cache_dir, locked
 from testbed.cluster import Cluster, TestImages
 from testbed.errors import Unavailable
@@ -25,6 +26,9 @@ from testbed.processes import leashed
 
 GAVE_UP = 2
 INTERRUPTED = 130
+NO_TESTS = 5
+# They mostly wait: more of them than the machine has cores.
+SIDE_BY_SIDE = "5"
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -67,14 +71,14 @@ def _on_own_cluster(arguments: Sequence[str], keep: bool) -> int:
         with _step("container engine"):
             docker = held.enter_context(engine.started(keep))
         with _step("node image"):
-            node_image = images.node(docker)
+            node_image = images.node(Docker(docker))
         with _step("test images"):
             test_images = cluster.made_images(docker)
         with _step(f"cluster {cluster.NAME}"):
             chosen = held.enter_context(cluster.created(docker, node_image, keep))
         with _step("loading the images into it"):
             cluster.load(docker, chosen, test_images)
-        code = _pytest(chosen, test_images, arguments)
+        code = _stories(chosen, test_images, arguments)
     if keep:
         print(
             f"The cluster is kept. To look at it, or to run the tests on it again:\n"
@@ -95,29 +99,36 @@ def _on_existing_cluster(arguments: Sequence[str]) -> int:
                 test_images = cluster.made_images(docker)
             with _step("loading the images"):
                 cluster.load(docker, chosen, test_images)
-        return _pytest(chosen, test_images, arguments)
+        os.environ["KUBECONFIG"] = str(chosen.kubeconfig)
+        with _cleaned_up() as held:
+            installation.refuse_others()
+            held.callback(installation.remove)
+            return _stories(chosen, test_images, arguments)
     finally:
         # It holds the person's credentials.
         chosen.kubeconfig.unlink(missing_ok=True)
 
 
-def _pytest(chosen: Cluster, test_images: TestImages, arguments: Sequence[str]) -> int:
-    env = {
-        **os.environ,
-        "KUBECONFIG": str(chosen.kubeconfig),
-        "E2E_KUBECTL": str(cluster.program("kubectl")),
-        "E2E_IMAGE": test_images.operator,
-        "E2E_REDIS_IMAGE": test_images.redis,
-    }
+def _stories(chosen: Cluster, test_images: TestImages, arguments: Sequence[str]) -> int:
+    """Install the chart and run the stories: first those that do not disturb each other."""
+    os.environ.update(test_images.environment)
+    os.environ["KUBECONFIG"] = str(chosen.kubeconfig)
+    os.environ["E2E_KUBECTL"] = str(cluster.program("kubectl"))
+    with _step("installing the chart"):
+        installation.install(test_images.operator, test_images.redis)
+    with _step("stories side by side"):
+        together = _pytest("-m", "not alone", "-n", SIDE_BY_SIDE, "--dist=loadfile", *arguments)
+    with _step("stories that need the operator for themselves"):
+        alone = _pytest("-m", "alone", *arguments)
+    ran = [code for code in (together, alone) if code != NO_TESTS]
+    return max(ran, default=NO_TESTS)
+
+
+def _pytest(*arguments: str) -> int:
     command = [sys.executable, "-m", "pytest", "tests/e2e", *arguments]
     # In a session of its own, pytest hears of an interrupt once and from here. So it can clean up
     # on a cluster that stays, however often somebody presses Ctrl-C.
-    with (
-        _step("tests"),
-        subprocess.Popen(
-            leashed(command), cwd=images.PROJECT, env=env, start_new_session=True
-        ) as tests,
-    ):
+    with subprocess.Popen(leashed(command), cwd=images.PROJECT, start_new_session=True) as tests:
         try:
             return tests.wait()
         except KeyboardInterrupt:

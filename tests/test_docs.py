@@ -31,7 +31,9 @@ ELSEWHERE = {
     r"^helm (upgrade|uninstall) ": "tests/deploy/test_release.py",
     r"kopf run": "testbed/operators.py",
     r"npm install": "tests/test_examples.py",
-    r"docker build": "tests/e2e/conftest.py",
+    r"docker build": "testbed/own_images.py",
+    r"docker run": "tests/e2e/test_image.py",
+    r"workers\.yaml": "tests/e2e/test_order_fulfilment.py",
 }
 # Kinds of tools that are not installed here.
 FOREIGN = {"Kustomization"}

@@ -403,7 +403,7 @@ def test_whoever_watches_some_namespaces_has_rights_in_these_alone() -> None:
     ]
     env = env_of(one(render(WATCHED), "Deployment")["spec"]["template"]["spec"])
     assert env["KOPF_RUN_NAMESPACES"] == "shop bank"
-    assert "KOPF_RUN_ALL_NAMESPACES" not in env
+    assert "KOPF_RUN_CLUSTERWIDE" not in env
 
 
 def test_the_namespace_of_the_release_may_be_watched_too() -> None:

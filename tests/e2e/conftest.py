@@ -1,106 +1,59 @@
-"""What an end-to-end test needs: kubectl, a namespace of its own, and its pods' last words."""
+"""What a story needs: a cluster with the operator in it, a namespace of its own, its last words.
 
-import json
+stage    a namespace with workers and sagas, and the way to the operator's
+"""
+
 import os
 import re
-import subprocess
-import time
 import uuid
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from testbed.cache import cache_dir
+from testbed.cluster import IMAGE_VARIABLES, TestImages
+from testbed.installation import NAMESPACE
+from tests.e2e.kubectl import Kubectl, is_kept
+from tests.e2e.stage import Stage
 
-DEADLINE_SECONDS = 180
 failed = pytest.StashKey[bool]()
+KINDS = "jobgroups,workerpools,deployments,statefulsets,pods,services,leases"
+# These take the operator away from the others, so they come last, and in this order.
+LAST = ("test_uninstall.py", "test_rbac.py")
 
 
-@dataclass(frozen=True)
-class Kubectl:
-    """Run kubectl in one namespace of the cluster under test."""
-
-    program: str
-    namespace: str
-
-    def __call__(self, *arguments: str, stdin: str | None = None) -> str:
-        done = self.attempt(*arguments, stdin=stdin)
-        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr or done.stdout}"
-        return done.stdout
-
-    def attempt(
-        self, *arguments: str, stdin: str | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        command = [self.program, "--namespace", self.namespace, *arguments]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
-
-    def apply(self, *objects: dict[str, Any]) -> None:
-        manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-        self("apply", "--filename", "-", stdin=manifest)
-
-    def wait_for_rollout(self, deployment: str) -> None:
-        timeout = f"--timeout={DEADLINE_SECONDS}s"
-        self("rollout", "status", f"deployment/{deployment}", timeout)
-
-    def pods(self, label: str) -> list[str]:
-        return self("get", "pods", "--selector", label, "--output", "name").split()
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give slow machines more time than the project's usual limit, and put the last ones last."""
+    for item in items:
+        item.add_marker(pytest.mark.timeout(900))
+    items.sort(key=lambda item: LAST.index(item.path.name) + 1 if item.path.name in LAST else 0)
 
 
 @pytest.fixture(scope="session")
-def environment() -> dict[str, str]:
-    """Return what `make e2e` tells the tests about the cluster."""
-    names = ("KUBECONFIG", "E2E_KUBECTL", "E2E_IMAGE", "E2E_REDIS_IMAGE")
+def images() -> TestImages:
+    """Return the images that `make e2e` made or was told of."""
+    names = ("KUBECONFIG", "E2E_KUBECTL", *IMAGE_VARIABLES)
     missing = [name for name in names if not os.environ.get(name)]
     if missing:
         pytest.skip(f"{', '.join(missing)} not set: the end-to-end tests run through make e2e")
-    return {name: os.environ[name] for name in names}
+    return TestImages(**{field: os.environ[name] for name, field in IMAGE_VARIABLES.items()})
 
 
 @pytest.fixture
-def operator_image(environment: dict[str, str]) -> str:
-    return environment["E2E_IMAGE"]
-
-
-@pytest.fixture
-def redis_image(environment: dict[str, str]) -> str:
-    return environment["E2E_REDIS_IMAGE"]
-
-
-@pytest.fixture
-def kubectl(environment: dict[str, str], request: pytest.FixtureRequest) -> Iterator[Kubectl]:
-    """Give kubectl in a fresh namespace, which goes away with the test."""
-    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:40].strip("-")
-    kubectl = Kubectl(environment["E2E_KUBECTL"], f"{name}-{uuid.uuid4().hex[:6]}")
+def stage(images: TestImages, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """Give a story a fresh namespace, which goes away with it."""
+    name = re.sub(r"[^a-z0-9]+", "-", request.path.stem.removeprefix("test_"))
+    kubectl = Kubectl(os.environ["E2E_KUBECTL"], f"{name}-{uuid.uuid4().hex[:6]}")
     kubectl("create", "namespace", kubectl.namespace)
     try:
-        yield kubectl
+        yield Stage(kubectl, images)
     finally:
         broken = request.node.stash.get(failed, False)
         if broken:
             save_last_words(kubectl, request.node.name)
-        kept = os.environ.get("KEEP", "0") not in ("", "0")
-        if not (broken and kept):
-            kubectl("delete", "namespace", kubectl.namespace, "--wait=false")
-
-
-@pytest.fixture
-def eventually() -> Callable[[Callable[[], Any]], Any]:
-    """Give a function that repeats an assertion until it holds or the deadline passes."""
-
-    def repeat(attempt: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while True:
-            try:
-                return attempt()
-            except AssertionError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.25)
-
-    return repeat
+        if not (broken and is_kept()):
+            kubectl("delete", "namespace", kubectl.namespace, "--wait=false", "--ignore-not-found")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -115,8 +68,14 @@ def pytest_runtest_makereport(
 
 
 def save_last_words(kubectl: Kubectl, test: str) -> None:
-    """Save what one would ask of the namespace first, before it is deleted."""
+    """Save what one would ask first of the story's namespace and of the operator's."""
     folder = Path(os.environ.get("E2E_FAILURES") or cache_dir() / "e2e-failures") / test
+    for each in (kubectl, kubectl.elsewhere(NAMESPACE)):
+        _save_namespace(each, folder / each.namespace)
+    print(f"Logs and events of {test} are in {folder}")
+
+
+def _save_namespace(kubectl: Kubectl, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
     def save(name: str, *arguments: str) -> None:
@@ -124,9 +83,8 @@ def save_last_words(kubectl: Kubectl, test: str) -> None:
         (folder / name).write_text(done.stdout + done.stderr)
 
     save("events.txt", "get", "events", "--sort-by=.metadata.creationTimestamp")
-    save("objects.yaml", "get", "pods,deployments,services", "--output=yaml")
+    save("objects.yaml", "get", KINDS, "--output=yaml")
     for pod in kubectl.attempt("get", "pods", "--output=name").stdout.split():
         name = pod.removeprefix("pod/")
         save(f"{name}.log", "logs", name, "--all-containers", "--prefix")
         save(f"{name}.previous.log", "logs", name, "--all-containers", "--prefix", "--previous")
-    print(f"Logs and events of {test} are in {folder}")

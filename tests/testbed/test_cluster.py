@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed import binaries, cluster, e2e, engine, images
+from testbed import binaries, builders, cluster, e2e, engine, images
+from testbed.builders import Docker
 from testbed.cache import cache_dir
 from testbed.cluster import Cluster, TestImages
 from testbed.engine import Engine
@@ -27,6 +28,12 @@ case "$1 $2" in
   import*) cat > /dev/null; ${IMPORT:-echo sha256:made} ;;
   tag*) : > "$IMAGES/$(echo "$3" | tr / _)" ;;
 esac"""
+IMAGES = {
+    "E2E_IMAGE": "a:1",
+    "E2E_REDIS_IMAGE": "b:2",
+    "E2E_NODE_IMAGE": "c:3",
+    "E2E_PYTHON_IMAGE": "d:4",
+}
 KUBECTL = """
 case "$1 $2" in
   "config current-context") echo kind-mine ;;
@@ -60,15 +67,16 @@ def programs(tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch) -> Pr
 
 
 @pytest.fixture
-def docker(programs: ProgramMaker, monkeypatch: pytest.MonkeyPatch) -> Engine:
+def docker(programs: ProgramMaker, monkeypatch: pytest.MonkeyPatch) -> Docker:
     """Give an engine whose registry is out of reach, to a root who needs no namespaces."""
     programs("docker", DOCKER)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(images, "sandboxed", lambda *command: list(command))
-    return Engine(os.environ)
+    for module in (builders, images):
+        monkeypatch.setattr(module, "sandboxed", lambda *command: list(command))
+    return Docker(Engine(os.environ))
 
 
-def obtain(docker: Engine) -> str:
+def obtain(docker: Docker) -> str:
     def make(root: Path) -> None:
         root.mkdir()
         (root / "file").touch()
@@ -81,14 +89,14 @@ def verbs(calls: Path) -> list[str]:
 
 
 def test_an_image_a_registry_gives_is_not_made(
-    docker: Engine, monkeypatch: pytest.MonkeyPatch, calls: Path
+    docker: Docker, monkeypatch: pytest.MonkeyPatch, calls: Path
 ) -> None:
     monkeypatch.setenv("REGISTRY", "yes")
     assert obtain(docker) == "published:1"
     assert "import" not in verbs(calls)
 
 
-def test_an_image_is_made_once(docker: Engine, calls: Path) -> None:
+def test_an_image_is_made_once(docker: Docker, calls: Path) -> None:
     assert obtain(docker) == "made:1"
     assert verbs(calls).count("import") == 1
     calls.write_text("")
@@ -97,7 +105,7 @@ def test_an_image_is_made_once(docker: Engine, calls: Path) -> None:
 
 
 def test_a_half_written_image_gets_no_name(
-    docker: Engine, monkeypatch: pytest.MonkeyPatch, calls: Path
+    docker: Docker, monkeypatch: pytest.MonkeyPatch, calls: Path
 ) -> None:
     monkeypatch.setenv("IMPORT", "false")
     with pytest.raises(Unavailable, match=r"^Importing made:1 failed"):
@@ -110,7 +118,7 @@ def test_a_half_written_image_gets_no_name(
 
 
 def test_an_archive_cut_short_gets_no_name(
-    docker: Engine, programs: ProgramMaker, calls: Path
+    docker: Docker, programs: ProgramMaker, calls: Path
 ) -> None:
     programs("tar", "echo half; exit 1")
     with pytest.raises(Unavailable, match=r"^Importing made:1 failed"):
@@ -120,7 +128,7 @@ def test_an_archive_cut_short_gets_no_name(
 
 
 def test_a_disk_that_fills_up_is_one_sentence_and_leaves_nothing(
-    docker: Engine, programs: ProgramMaker
+    docker: Docker, programs: ProgramMaker
 ) -> None:
     programs("tar", "echo 'tar: -: Cannot write: No space left on device' >&2; exit 2")
     with pytest.raises(Unavailable, match=r"^Importing made:1 failed because the disk is full"):
@@ -129,7 +137,7 @@ def test_a_disk_that_fills_up_is_one_sentence_and_leaves_nothing(
 
 
 def test_a_disk_without_room_is_not_begun_on(
-    docker: Engine, monkeypatch: pytest.MonkeyPatch, calls: Path
+    docker: Docker, monkeypatch: pytest.MonkeyPatch, calls: Path
 ) -> None:
     monkeypatch.setattr(images, "ROOT_GIGABYTES", 10**9)
     with pytest.raises(Unavailable, match="this step needs about"):
@@ -137,7 +145,7 @@ def test_a_disk_without_room_is_not_begun_on(
     assert "import" not in verbs(calls)
 
 
-def test_what_a_killed_run_left_is_cleared(docker: Engine) -> None:
+def test_what_a_killed_run_left_is_cleared(docker: Docker) -> None:
     stale = cache_dir() / "scratch" / "root"
     stale.mkdir(parents=True)
     (stale / "half").touch()
@@ -145,7 +153,7 @@ def test_what_a_killed_run_left_is_cleared(docker: Engine) -> None:
 
 
 def test_without_registry_and_root_it_says_what_to_do(
-    docker: Engine, monkeypatch: pytest.MonkeyPatch
+    docker: Docker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(Unavailable, match="check the network, or run as root"):
@@ -202,18 +210,18 @@ def test_wheels_half_downloaded_are_not_used(
 
 
 def test_a_cluster_replaces_a_leftover_and_is_deleted(programs: ProgramMaker, calls: Path) -> None:
-    programs("kind", "")
-    programs("kubectl", "")
+    for name in ("docker", "kind", "kubectl"):
+        programs(name, "")
     with cluster.created(Engine(os.environ), "node:1") as made:
         assert made.kind_name == cluster.NAME
         assert made.kubeconfig.parent == cache_dir()
-        assert verbs(calls) == ["delete", "create", "--kubeconfig"]
+        assert verbs(calls) == ["delete", "create", "--kubeconfig", "exec", "--kubeconfig"]
     assert verbs(calls)[-1] == "delete"
 
 
 def test_a_kept_cluster_is_not_deleted(programs: ProgramMaker, calls: Path) -> None:
-    programs("kind", "")
-    programs("kubectl", "")
+    for name in ("docker", "kind", "kubectl"):
+        programs(name, "")
     with cluster.created(Engine(os.environ), "node:1", keep=True):
         pass
     assert verbs(calls).count("delete") == 1
@@ -253,9 +261,9 @@ def test_the_tests_get_a_private_copy_of_the_one_context(programs: ProgramMaker)
 
 
 def test_named_images_are_taken_as_they_are() -> None:
-    given = {"E2E_IMAGE": "a:1", "E2E_REDIS_IMAGE": "b:2"}
-    found = cluster.named_images(Cluster("production", Path("x")), given)
-    assert found == TestImages(operator="a:1", redis="b:2")
+    found = cluster.named_images(Cluster("production", Path("x")), IMAGES)
+    assert found == TestImages("a:1", "b:2", "c:3", "d:4")
+    assert found.environment == IMAGES
 
 
 def test_a_kind_cluster_gets_images_made_here() -> None:
@@ -267,10 +275,10 @@ def test_a_kind_cluster_gets_images_made_here() -> None:
     [
         ({}, "production is not a kind cluster"),
         ({"E2E_IMAGE": "a:1"}, "go together"),
-        ({"E2E_IMAGE": "a:1", "E2E_REDIS_IMAGE": ""}, "go together"),
+        ({**IMAGES, "E2E_REDIS_IMAGE": ""}, "E2E_REDIS_IMAGE is not set"),
     ],
 )
-def test_a_foreign_cluster_needs_both_images(given: dict[str, str], sentence: str) -> None:
+def test_a_foreign_cluster_needs_all_images(given: dict[str, str], sentence: str) -> None:
     with pytest.raises(Unavailable, match=sentence):
         cluster.named_images(Cluster("production", Path("x")), given)
 

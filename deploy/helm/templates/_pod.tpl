@@ -61,7 +61,7 @@ env:
 - name: KOPF_RUN_NAMESPACES
   value: {{ join " " .Values.watchNamespaces }}
 {{- else }}
-- name: KOPF_RUN_ALL_NAMESPACES
+- name: KOPF_RUN_CLUSTERWIDE
   value: "true"
 {{- end }}
 {{- if include "jobgroup.secrets" . }}

@@ -1,0 +1,63 @@
+"""The operator as a person installs it: the chart, with a Redis for trying out beside it."""
+
+from pathlib import Path
+
+from testbed.binaries import find
+from testbed.commands import run
+from testbed.errors import Unavailable
+from testbed.helm import find_helm
+
+CHART = Path(__file__).resolve().parents[1] / "deploy" / "helm"
+NAMESPACE = "jobgroup-e2e"
+RELEASE = "jobgroup-operator"
+REDIS_POD = f"{RELEASE}-redis-0"
+REDIS_HOST = f"{RELEASE}-redis.{NAMESPACE}.svc.cluster.local"
+REDIS_URL = f"redis://{REDIS_HOST}:6379/0"
+
+
+def install(operator_image: str, redis_image: str, **values: str) -> None:
+    """Install the chart, or upgrade it, and wait until its pods are ready."""
+    repository, _, tag = operator_image.rpartition(":")
+    settings = {
+        "image.repository": repository,
+        "image.tag": tag,
+        "redis.bundled.enabled": "true",
+        "redis.bundled.image": redis_image,
+        **values,
+    }
+    options = [f"--set={name}={value}" for name, value in settings.items()]
+    options += ["--create-namespace", "--wait", "--timeout=3m"]
+    _helm("upgrade", "--install", RELEASE, CHART, *options, doing="Installing the chart")
+
+
+def uninstall() -> str:
+    """Uninstall the chart and wait until its objects are gone."""
+    return _helm("uninstall", RELEASE, "--wait", "--timeout=3m", doing="Uninstalling the chart")
+
+
+def refuse_others() -> None:
+    """Refuse a cluster where somebody else has installed the operator."""
+    owner = "{.items[*].metadata.annotations.meta\\.helm\\.sh/release-namespace}"
+    selector = ("--field-selector", "metadata.name=jobgroups.jobgroups.dev")
+    asked = ("get", "crds", *selector, "--output", f"jsonpath={owner} {{.items[*].metadata.name}}")
+    found = _kubectl(*asked, doing="Looking for another installation")
+    if found and NAMESPACE not in found.split():
+        raise Unavailable(
+            "The operator is installed in this cluster already; the tests need one without it."
+        )
+
+
+def remove() -> None:
+    """Take everything away that the tests brought into a cluster, the resources' kinds too."""
+    uninstall()
+    _kubectl("delete", "namespace", NAMESPACE, doing=f"Deleting the namespace {NAMESPACE}")
+    kinds = ("crds", "jobgroups.jobgroups.dev", "workerpools.jobgroups.dev")
+    _kubectl("delete", *kinds, doing="Deleting the kinds of resources")
+
+
+def _kubectl(*arguments: str, doing: str) -> str:
+    return run(find("kubectl")["kubectl"], *arguments, doing=doing)
+
+
+def _helm(*arguments: str | Path, doing: str) -> str:
+    return run(find_helm(), "--namespace", NAMESPACE, *arguments, doing=doing)

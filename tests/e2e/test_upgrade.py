@@ -1,0 +1,19 @@
+"""The chart is upgraded in the middle of two sagas: new pods take over from the old ones."""
+
+import pytest
+
+from testbed import installation
+from testbed.cluster import TestImages
+from tests.e2e.stage import Stage
+
+
+@pytest.mark.alone
+def test_sagas_go_on_with_the_new_pods(stage: Stage, images: TestImages) -> None:
+    stage.has_workers()
+    before = stage.operator.pods()
+    stage.begin_two_sagas()
+
+    installation.install(images.operator, images.redis, workers="8")
+
+    stage.two_sagas_end_well()
+    assert not before & stage.operator.pods()

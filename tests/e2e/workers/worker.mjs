@@ -1,0 +1,29 @@
+// A stock BullMQ worker for the stories. A job does what its data says, an undo what the data of its
+// compensation says: {seconds, fails, returns}. When each begins and ends is noted in Redis, in order.
+import { setTimeout as sleep } from "node:timers/promises";
+import { UnrecoverableError, Worker } from "bullmq";
+import { Redis } from "ioredis";
+
+const connection = new Redis(process.env.REDIS_URL, { maxRetriesPerRequest: null });
+
+const run = async (job) => {
+  const { seconds = 0, fails, returns } = job.data.compensationData ?? job.data;
+  const note = (what) => connection.rpush(process.env.TRAIL, `${what} ${job.name}`);
+  await note("began");
+  await sleep(seconds * 1000);
+  if (fails) throw new UnrecoverableError(fails);
+  await note("ended");
+  return returns;
+};
+
+const workers = process.env.QUEUES.split(",").map((queue) => {
+  const [name, ...halves] = queue.split(":").reverse();
+  const worker = new Worker(name, run, { connection, prefix: ["bull", ...halves].join(":") });
+  worker.on("error", ({ message }) => console.error(message));
+  return worker;
+});
+
+process.once("SIGTERM", async () => {
+  await Promise.all(workers.map((worker) => worker.close()));
+  process.exit(0);
+});
