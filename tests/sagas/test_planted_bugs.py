@@ -89,7 +89,13 @@ BUGS = {
     ),
     "the undos of a group are not parked": Bug(
         "includes/park.lua",
-        'redis.call("ZADD", k.parked, string.format("%.0f", score), gid .. "-undo")',
+        'redis.call("ZADD", k.parked, string.format("%.0f", score + above), gid .. "-undo")',
+    ),
+    "a group that is undone is counted among the running": Bug(
+        "includes/bands.lua", "COMPENSATING = 1e14", "COMPENSATING = 0"
+    ),
+    "the undos of a group are counted as another": Bug(
+        "includes/park.lua", "score + above", "score"
     ),
     "work that is left is not put on the wake-up list": Bug(
         "includes/park.lua", "if more then", "if false then"
