@@ -105,8 +105,9 @@ class Metrics(Observer, Collector):
             seconds = (group.finished_at - group.created_at) / 1000
             self._durations.labels(group.state).observe(max(0.0, seconds))
         # An undo that failed and was retried by hand counts under both, and is never taken back.
-        self._undos.labels("completed").inc(max(0, undone))
-        self._undos.labels("failed").inc(max(0, undo_failed))
+        for outcome, count in (("completed", undone), ("failed", undo_failed)):
+            if count > 0:
+                self._undos.labels(outcome).inc(count)
 
     def collect(self) -> Iterator[Metric]:
         """Look up all that is not counted here."""
