@@ -89,6 +89,11 @@ class ApiServer:
         path.write_text(json.dumps(config, indent=2))
         return path
 
+    def identity(self, namespace: str, account: str) -> Path:
+        """Return a kubeconfig of a service account."""
+        token = self.kubectl("create", "token", account, "-n", namespace, "--duration=24h")
+        return self._write_kubeconfig(f"{namespace}-{account}", token.strip())
+
     def stop(self) -> None:
         """End the servers, the last one started first."""
         self._stop.close()
@@ -161,10 +166,7 @@ class ApiServer:
     def _make_operator(self) -> Path:
         """Give the operator the account and the rights it is deployed with, and nothing more."""
         self.kubectl("apply", "-f", str(OPERATOR_MANIFEST))
-        token = self.kubectl(
-            "create", "token", OPERATOR_ACCOUNT, "-n", OPERATOR_NAMESPACE, "--duration=24h"
-        )
-        return self._write_kubeconfig("operator", token.strip())
+        return self.identity(OPERATOR_NAMESPACE, OPERATOR_ACCOUNT)
 
     def _write_kubeconfig(self, user: str, token: str) -> Path:
         cluster = {"server": self.url, "certificate-authority": str(self.certificate)}

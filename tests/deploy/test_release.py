@@ -127,7 +127,7 @@ def test_it_is_uninstalled_and_installed_again(release: Release, tmp_path: Path)
         values = {"redis": {"url": redis.url}}
         said = release.install(values)
         assert f"rollout status deployment/{NAME}" in said
-        identity = operator_of(release, tmp_path)
+        identity = release.api.identity(release.namespace, NAME)
         settings = {"POD_NAMESPACE": release.namespace, "LEASE_NAME": NAME}
         resources = Resources(release.api, "shop")
         with start_operator(tmp_path, identity, redis.url, "bull", **settings):
@@ -145,7 +145,7 @@ def test_it_is_uninstalled_and_installed_again(release: Release, tmp_path: Path)
         assert resources.get("order")["metadata"].get("finalizers") is None
 
         release.install(values)
-        identity = operator_of(release, tmp_path)
+        identity = release.api.identity(release.namespace, NAME)
         with start_operator(tmp_path, identity, redis.url, "bull", "again", **settings):
             resources.delete("order")
             resources.goes("order")
@@ -157,16 +157,11 @@ def test_where_some_namespaces_are_watched_rights_in_these_are_enough(
     with RedisServer(tmp_path) as redis:
         values = {"redis": {"url": redis.url}, **WATCHED}
         release.install(values)
-        settings = {
-            "POD_NAMESPACE": release.namespace,
-            "LEASE_NAME": NAME,
-            "KOPF_RUN_NAMESPACES": " ".join(WATCHED["watchNamespaces"]),
-        }
-        identity = operator_of(release, tmp_path)
+        identity = release.api.identity(release.namespace, NAME)
         shop, elsewhere = Resources(release.api, "shop"), Resources(release.api, "default")
         for each in (shop, elsewhere):
             each.apply(manifest("order", job("pay")))
-        with start_operator(tmp_path, identity, redis.url, "bull", **settings) as operator:
+        with start_operator(tmp_path, identity, redis.url, "bull", **watching(release)) as operator:
             shop.reaches("order", state="ACTIVE")
             shop.delete("order")
             shop.goes("order")
@@ -178,14 +173,13 @@ def test_where_some_namespaces_are_watched_rights_in_these_are_enough(
     assert "list jobgroups.jobgroups.dev in shop" in map(str, called)
 
 
-def operator_of(release: Release, folder: Path) -> Path:
-    """Return the identity of the release's account."""
-    token = release.api.kubectl("create", "token", NAME, "-n", release.namespace).strip()
-    config = json.loads(release.api.operator.read_text())
-    config["users"][0]["user"]["token"] = token
-    path = folder / "release.kubeconfig"
-    path.write_text(json.dumps(config))
-    return path
+def watching(release: Release) -> dict[str, str]:
+    """Return what the operator of a release that watches some namespaces is told."""
+    return {
+        "POD_NAMESPACE": release.namespace,
+        "LEASE_NAME": NAME,
+        "KOPF_RUN_NAMESPACES": " ".join(WATCHED["watchNamespaces"]),
+    }
 
 
 def run_the_hook(release: Release, identity: Path, redis_url: str) -> str:
