@@ -171,6 +171,8 @@ class StockClient:
     async def _listen(self) -> None:
         assert self._process.stdout is not None, "started with a pipe"
         async for line in self._process.stdout:
+            if not line.endswith(b"\n"):
+                break  # killed in the middle of a word
             async with self._heard:
                 self.reports.append(json.loads(line))
                 self._heard.notify_all()

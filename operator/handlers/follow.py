@@ -114,16 +114,20 @@ class Follower:
 def has_moved(before: Counts | None, counts: Counts) -> bool:
     """Say whether a group's object may tell other counts than these; `before` is the last look.
 
+    The first is the group's revision, which moves when it is settled.
+
     When a group was made, its object told that nothing had happened yet. So a job that completed
     before the first look counts as well.
     """
     if counts and not before:
-        return any(counts)
+        return any(counts[1:])
     return counts != before
 
 
 def _counts(group: GroupState) -> Counts:
     return (
+        # Whoever settles a group tells us; this is heard even if that was lost on the way.
+        group.revision,
         group.completed_count,
         group.failed_count,
         group.cancelled_count,

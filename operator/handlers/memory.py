@@ -29,6 +29,7 @@ class Written:
     version: str
     at: float
     size: int
+    state: str
 
 
 class Memory:
@@ -56,8 +57,16 @@ class Memory:
     def wrote(self, body: Body) -> None:
         """Remember an object as a write left it."""
         meta, text = body["metadata"], _text(body)
-        self.written[meta["uid"]] = Written(meta["resourceVersion"], time.monotonic(), len(text))
+        state = (body.get("status") or {}).get("state") or ""
+        version = meta["resourceVersion"]
+        self.written[meta["uid"]] = Written(version, time.monotonic(), len(text), state)
         self._keep(meta, text)
+
+    def untouched(self, uid: str) -> Written | None:
+        """Return what was last written to an object, if nothing newer was seen of it."""
+        written = self.written.get(uid)
+        is_newest = written and self._newest.get(uid) == _number(written.version)
+        return written if is_newest else None
 
     def recall(self, uid: str) -> Body | None:
         """Return an object as it was last seen or written."""

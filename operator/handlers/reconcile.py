@@ -18,7 +18,12 @@ from handlers.workqueue import WorkQueue
 from jobgroup.conditions import Trouble
 from jobgroup.connection import RedisError, is_transient, leave_if_cancelled
 from jobgroup.decisions import FINALIZER, NOTE, TROUBLES, Resource, Step, next_step, released
-from jobgroup.errors import InvalidGroupStateError, InvalidSpecError, RefusedError
+from jobgroup.errors import (
+    InvalidGroupStateError,
+    InvalidSpecError,
+    RefusedError,
+    SpoiltKeyError,
+)
 from jobgroup.plan import Plan, plan_group
 from jobgroup.resource import parse_definition
 from jobgroup.snapshot import GroupState
@@ -80,9 +85,10 @@ class Reconciler:
             if wanted:
                 self.memory.running[ref.uid] = ref
         elif resource.ended:
-            let_go = resource.is_noted and not resource.claimed
-            wanted = let_go or (
-                resource.observed != resource.generation or resource.ttl_seconds is not None
+            wanted = (
+                not resource.is_ours
+                or resource.observed != resource.generation
+                or resource.ttl_seconds is not None
             )
         else:
             wanted = True
@@ -120,6 +126,8 @@ class Reconciler:
         """Take step after step until the object and its group agree."""
         try:
             remembered = self.memory.recall(ref.uid)
+            if not remembered and await self._can_wait(ref):
+                return
             body = remembered or await self._read(ref)
             for _ in range(STEPS):
                 if body is None:
@@ -129,6 +137,17 @@ class Reconciler:
         except Exception:
             self.memory.doubt(ref.uid)
             raise
+
+    async def _can_wait(self, ref: Ref) -> bool:
+        """Say whether only counts can have changed since an object was written, and put it off.
+
+        To read a large object each time a job of it completes would be for nothing.
+        """
+        written = self.memory.untouched(ref.uid)
+        if not written or not self._reporter.is_too_soon(ref):
+            return False
+        group = await self._store.read(ref.uid)
+        return group is not None and group.state == written.state
 
     async def _read(self, ref: Ref) -> Body | None:
         body = await self._cluster.read(ref)
@@ -155,10 +174,18 @@ class Reconciler:
             trouble = Trouble(reason, str(error), stalled=False)
             await self._reporter.report(ref, body, trouble=trouble)
             raise
+        except SpoiltKeyError as refusal:
+            await self._refuse(ref, body, refusal)
+            return None
+
+    async def _refuse(self, ref: Ref, body: Body, refusal: RefusedError) -> None:
+        """Say why Redis forbids it."""
+        reason = type(refusal).__name__.removesuffix("Error")
+        await self._reporter.report(ref, body, trouble=Trouble(reason, str(refusal)))
 
     async def _look(self, ref: Ref, body: Body) -> Look:
         resource, group = Resource.read(body), await self._store.read(ref.uid)
-        epoch = "" if group and resource.claimed else await self._store.epoch()
+        epoch = "" if group and resource.is_ours else await self._store.epoch()
         return Look(ref, body, resource, group, epoch)
 
     async def _nothing(self, look: Look) -> None:
@@ -206,8 +233,7 @@ class Reconciler:
         failpoint("create")
         (answer,) = await self._store.create([plan])
         if isinstance(answer, RefusedError):
-            trouble = Trouble(type(answer).__name__.removesuffix("Error"), str(answer))
-            await self._reporter.report(look.ref, look.body, trouble=trouble)
+            await self._refuse(look.ref, look.body, answer)
             return None
         return look.body
 

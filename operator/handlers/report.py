@@ -58,7 +58,7 @@ class Reporter:
         stands = _stands(ref, body)
         if group and not group.ended and group.state == stands.get("state"):
             self.come_back(ref, body, group)
-            if self._is_too_soon(ref):
+            if self.is_too_soon(ref):
                 return
         if group and (passed := skipped(stands.get("state") or "", group)):
             body = await self._update(ref, body, passed, None, "")
@@ -128,7 +128,8 @@ class Reporter:
         self._queue.add(ref, UNHEARD_SECONDS if said else HEARD_SECONDS)
         return said
 
-    def _is_too_soon(self, ref: Ref) -> bool:
+    def is_too_soon(self, ref: Ref) -> bool:
+        """Say whether counts have to wait, and have them looked at when they need not."""
         written = self._memory.written.get(ref.uid)
         if written is None:
             return False

@@ -16,6 +16,8 @@ from jobgroup.connection import backoff
 
 # However long a server asks to be left alone.
 MOST_SECONDS = 60
+# So many entries that stand for nothing any more are not worth sweeping out.
+SPARE = 100
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -43,7 +45,12 @@ class WorkQueue(Generic[Key]):
             self._working[key] = due if again is None else min(again, due)
         elif key not in self._due or due < self._due[key]:
             self._due[key] = due
-            heapq.heappush(self._heap, (due, next(self._order), key))
+            if len(self._heap) > 2 * len(self._due) + SPARE:
+                # Most of it was moved forward or given up, and would stay until its old time.
+                self._heap = [(at, next(self._order), each) for each, at in self._due.items()]
+                heapq.heapify(self._heap)
+            else:
+                heapq.heappush(self._heap, (due, next(self._order), key))
             self._changed.set()
 
     async def take(self) -> Key:

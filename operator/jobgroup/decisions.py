@@ -102,6 +102,11 @@ class Resource:
         """Say whether the note is this object's own and not brought along from another."""
         return self.note.startswith(f"{self.uid}/")
 
+    @property
+    def is_ours(self) -> bool:
+        """Say whether the object is held, and tells of which life of Redis its group is."""
+        return self.claimed and self.is_noted
+
 
 def next_step(resource: Resource, group: GroupState | None, epoch: str, now: int) -> Step:
     """Decide; times are milliseconds."""
@@ -109,8 +114,8 @@ def next_step(resource: Resource, group: GroupState | None, epoch: str, now: int
         return _last_steps(resource, group)
     if group is None:
         return _first_steps(resource, epoch, now)
-    if not resource.claimed:
-        return Step.CLAIM  # let go when the operator was uninstalled, or by hand
+    if not resource.is_ours:
+        return Step.CLAIM  # let go when the operator was uninstalled, or replaced by hand
     if group.state == "ACTIVE":
         if resource.cancel:
             return Step.CANCEL
@@ -135,11 +140,13 @@ def _first_steps(resource: Resource, epoch: str, now: int) -> Step:
     if resource.is_noted and not resource.is_of(epoch):
         return Step.LOST
     if not resource.is_noted:
+        if resource.state not in ("", "PENDING"):
+            return Step.LOST  # it had a group, and somebody took the note away
         if resource.cancel:
             return Step.CANCELLED
         if resource.suspend:
             return Step.SUSPENDED
-    return Step.CREATE if resource.claimed and resource.is_noted else Step.CLAIM
+    return Step.CREATE if resource.is_ours else Step.CLAIM
 
 
 def _last_steps(resource: Resource, group: GroupState | None) -> Step:

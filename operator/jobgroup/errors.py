@@ -80,7 +80,7 @@ class GroupRemovedError(RefusedError):
 
 
 class SpoiltKeyError(RefusedError):
-    """A key that the group needs holds something of another kind; Redis says which."""
+    """A key that the group needs holds what nobody of us writes there."""
 
 
 class JobExistsError(RefusedError):

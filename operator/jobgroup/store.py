@@ -8,7 +8,7 @@ import contextlib
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
@@ -39,6 +39,8 @@ BATCH_BYTES = 1_000_000
 # A group that ended stays parked with its score raised by these; see lua/includes/bands.lua.
 FAILED_SCORE = 10**15
 COMPLETED_SCORE = 2 * 10**15
+
+Parsed = TypeVar("Parsed", GroupState, Settled)
 
 
 class Store:
@@ -102,12 +104,17 @@ class Store:
         ]
         answers = await self._settle.run_all(self.redis, calls)
         return [
-            answer if answer is None or isinstance(answer, Exception) else self._settled(answer)
-            for answer in answers
+            answer
+            if answer is None or isinstance(answer, Exception)
+            else self._settled(group_id, answer)
+            for (group_id, _), answer in zip(tokens, answers, strict=True)
         ]
 
-    def _settled(self, answer: Sequence[Any]) -> Settled:
-        settled = Settled.parse(answer)
+    def _settled(self, group_id: str, answer: Sequence[Any]) -> Settled | SpoiltKeyError:
+        try:
+            settled = _parsed(Settled, group_id, answer)
+        except SpoiltKeyError as error:
+            return error
         if settled.changed:
             self._observer.moved(settled.before, settled.group, settled.undone, settled.undo_failed)
         return settled
@@ -115,7 +122,7 @@ class Store:
     async def cancel(self, group_id: str, grace: int = GRACE) -> GroupState:
         """Give a running group up."""
         row = await self._call(self._cancel, group_id, now=now_ms(), grace=grace)
-        group = GroupState.parse(row)
+        group = _parsed(GroupState, group_id, row)
         self._observer.moved("ACTIVE", group)
         return group
 
@@ -151,15 +158,20 @@ class Store:
             for group_id in group_ids
         ]
         rows = await self._read.run_all(self.redis, calls)
-        for row in rows:
-            if isinstance(row, Exception) and not _is_its_own(row):
-                raise row
-        return [GroupState.parse(row) for row in rows if row and not isinstance(row, Exception)]
+        found = []
+        for group_id, row in zip(group_ids, rows, strict=True):
+            if isinstance(row, Exception):
+                if not _is_its_own(row):
+                    raise row
+            elif row:
+                with contextlib.suppress(SpoiltKeyError):
+                    found.append(_parsed(GroupState, group_id, row))
+        return found
 
     async def read(self, group_id: str) -> GroupState | None:
         """Read a group, or nothing if there is none."""
         row = await self._call(self._read, group_id)
-        return GroupState.parse(row) if row else None
+        return _parsed(GroupState, group_id, row) if row else None
 
     async def read_jobs(self, group_id: str) -> list[GroupJob]:
         """Read where each member is now."""
@@ -253,6 +265,14 @@ def _batches(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
         batch.append(plan)
     if batch:
         yield batch
+
+
+def _parsed(kind: type[Parsed], group_id: str, row: Sequence[Any]) -> Parsed:
+    """Read an answer about a group; one that makes no sense is that group's trouble alone."""
+    try:
+        return kind.parse(row)
+    except (TypeError, ValueError) as error:
+        raise SpoiltKeyError(f"Group {group_id} cannot be read: {error}") from None
 
 
 def _is_its_own(error: Exception) -> bool:

@@ -98,3 +98,25 @@ def test_what_was_written_tells_its_size() -> None:
     memory = Memory()
     memory.wrote(body("1", name="x" * 100_000))
     assert memory.written["u"].size > 100_000
+
+
+def test_nothing_is_remembered_of_what_was_forgotten() -> None:
+    memory = Memory()
+    memory.wrote(body("9"))
+    memory.forget("u")
+    assert memory.recall("u") is None
+    memory.saw(body("3"))  # a server that was restored from a backup counts from before
+    assert recalled(memory) == "3"
+
+
+def test_an_object_is_untouched_until_something_newer_is_seen() -> None:
+    memory = Memory()
+    assert memory.untouched("u") is None
+    memory.wrote({**body("5", jobs=MOST_JOBS + 1), "status": {"state": "ACTIVE"}})
+    written = memory.untouched("u")
+    assert written
+    assert written.state == "ACTIVE"
+    memory.saw(body("4", jobs=MOST_JOBS + 1))
+    assert memory.untouched("u") == written
+    memory.saw(body("6", jobs=MOST_JOBS + 1))
+    assert memory.untouched("u") is None

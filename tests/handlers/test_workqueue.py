@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from handlers.workqueue import WorkQueue
 
 
@@ -84,3 +86,53 @@ async def test_a_forgotten_key_does_not_come() -> None:
     queue.add("a")
     queue.forget("a")
     assert await ready(queue) is None
+
+
+async def test_what_is_wanted_sooner_while_at_work_stays_so() -> None:
+    queue = WorkQueue[str]()
+    queue.add("a")
+    assert await queue.take() == "a"
+    queue.add("a")
+    queue.add("a", 3600)
+    queue.done("a")
+    assert await ready(queue) == "a"
+
+
+async def test_a_key_that_was_worked_on_well_is_not_blamed_for_what_was() -> None:
+    queue = WorkQueue[str]()
+    first: list[float] = []
+    second: list[float] = []
+    for delays in (first, second):
+        for _ in range(4):
+            queue.add("a")
+            assert await queue.take() == "a"
+            delays.append(queue.retry("a"))
+            queue._due.clear()  # instead of waiting for it
+        queue.add("a")
+        assert await queue.take() == "a"
+        queue.done("a")
+    assert second[0] < first[1]
+
+
+@pytest.mark.parametrize(("asked", "least", "most"), [(0, 0, 1), (7, 7, 7), (3600, 60, 60)])
+async def test_a_server_that_asks_to_be_left_alone_is_for_a_minute_at_most(
+    asked: float, least: float, most: float
+) -> None:
+    queue = WorkQueue[str]()
+    queue.add("a")
+    assert await queue.take() == "a"
+    assert least <= queue.retry("a", asked) <= most
+
+
+async def test_times_that_no_longer_count_take_up_no_room() -> None:
+    queue = WorkQueue[str]()
+    queue.add("other", 7200)
+    for _ in range(10_000):
+        queue.add("a", 3600)
+        queue.add("a")
+        assert await queue.take() == "a"
+        queue.done("a")
+    assert len(queue) == 1
+    assert len(queue._heap) < 1000
+    queue.add("b")
+    assert await ready(queue) == "b"

@@ -7,6 +7,7 @@ from testbed.resources import manifest
 from testbed.sagas import job
 from testbed.stages import Stage
 from testbed.stock import hangs
+from testbed.waiting import wait_for
 
 METRIC = re.compile(r"apiserver_request_total\{(.*)\} (\d+)")
 
@@ -84,3 +85,19 @@ async def test_an_operator_that_starts_writes_nothing_where_nothing_changed(stag
         resources.reaches("next", state="ACTIVE")
         assert writes(stage, before) == 2
     assert [resources.get(name)["metadata"]["resourceVersion"] for name in names] == versions
+
+
+async def test_a_large_object_is_not_read_for_counts_that_are_not_due(stage: Stage) -> None:
+    # Its counts are written every eight seconds, and there are new ones in each.
+    jobs = [{**job(f"job-{n}", "payments", delay=40 * n), "data": "x" * 2000} for n in range(200)]
+    with stage.operator():
+        await (await stage.client()).work("payments")
+        before = requests(stage)
+        await stage.send("POST", [("", manifest("order", *jobs))])
+        # Nor does this test read it.
+        wait_for(lambda: stage.store.zcard("bull:payments:groups") == 1)
+        [group] = stage.store.zrange("bull:payments:groups", 0, -1)
+        key = f"bull:payments:groups:{group!s}"
+        wait_for(lambda: stage.store.hget(key, "state") == "COMPLETED")
+        assert (requests(stage) - before)["GET jobgroups"] <= 4
+        stage.resources.reaches("order", state="COMPLETED")

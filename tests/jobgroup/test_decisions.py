@@ -81,6 +81,9 @@ BEFORE_CREATION = [
     (replace(OLD, suspend=True), Step.LOST),
     (told(OLD, "ACTIVE"), Step.LOST),
     (told(OLD, "COMPENSATING"), Step.LOST),
+    # It had a group, and nothing tells in which life.
+    (told(FRESH, "ACTIVE"), Step.LOST),
+    (told(replace(CLAIMED, note=""), "COMPENSATING"), Step.LOST),
     # The same life, and yet no group: its removal leaves a tombstone, which will refuse.
     (told(CLAIMED, "ACTIVE"), Step.CREATE),
     # A deadline and a time to live begin with the group.
@@ -110,13 +113,16 @@ def test_what_has_ended_is_not_run_again_though_its_group_is_gone(
 
 WITH_A_GROUP = [
     # A group that is there goes before all that the object says of itself.
-    *((each, ACTIVE, Step.REPORT) for each in (CLAIMED, COPIED, OLD)),
-    # Let go when the operator was uninstalled: held again before anything else happens to it.
+    *((each, ACTIVE, Step.REPORT) for each in (CLAIMED, OLD)),
+    # Let go when the operator was uninstalled, or replaced by one that says nothing of us: held
+    # again before anything else happens to it.
     *(
-        (told(replace(CLAIMED, claimed=False), each.state, **wish), each, Step.CLAIM)
+        (told(replace(CLAIMED, **gone), each.state, **wish), each, Step.CLAIM)
         for each in (ACTIVE, COMPENSATING, COMPLETED, FAILED, HALF_UNDONE)
-        for wish in ({}, {"cancel": True}, {"deadline_seconds": 1, "ttl_seconds": 0}, {"note": ""})
+        for gone in ({"claimed": False}, {"note": ""}, {"claimed": False, "note": ""})
+        for wish in ({}, {"cancel": True}, {"deadline_seconds": 1, "ttl_seconds": 0})
     ),
+    (COPIED, ACTIVE, Step.CLAIM),
     (told(CLAIMED, "ACTIVE"), ACTIVE, Step.REPORT),
     (replace(CLAIMED, suspend=True), ACTIVE, Step.REPORT),
     (replace(CLAIMED, cancel=True), ACTIVE, Step.CANCEL),
@@ -233,6 +239,7 @@ def test_a_look_at_that_time_finds_the_step(
         {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 30},
         derive_status(1, {}, NOW, replace(state, id=UID)),
         finalizers=[FINALIZER],
+        annotations={NOTE: f"{UID}/{EPOCH}"},
     )
     resource = Resource.read(body)
     at = look_again_at(resource, state)
@@ -319,7 +326,8 @@ def test_a_status_of_another_object_is_not_believed() -> None:
     copy = Resource.read(body_of(spec, status, annotations={NOTE: f"another/{EPOCH}"}))
     assert (copy.state, copy.finished_at, copy.observed) == ("", None, -1)
     assert next_step(copy, None, EPOCH, NOW) is Step.CLAIM
-    assert next_step(replace(copy, claimed=True), COMPLETED, "", NOW) is Step.REPORT
+    ours = replace(copy, claimed=True, note=f"{UID}/{EPOCH}")
+    assert next_step(ours, COMPLETED, "", NOW) is Step.REPORT
 
 
 def test_what_was_cancelled_before_creation_has_ended_without_a_group() -> None:

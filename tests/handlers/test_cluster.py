@@ -1,0 +1,106 @@
+"""The operator's calls of the API server: none acts on what was read long ago."""
+
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from copy import deepcopy
+from typing import Any
+
+import kopf
+import pytest
+from aiohttp import web
+
+from handlers.cluster import ApiError, Cluster, Conflict, ref_of
+from handlers.reconcile import Reconciler
+from handlers.workqueue import WorkQueue
+from jobgroup import Store, connect
+from jobgroup.decisions import FINALIZER, NOTE
+from testbed.proxy import Proxy
+from testbed.resources import manifest
+from testbed.stages import PAY, PREFIX, Stage
+
+Body = dict[str, Any]
+Write = Callable[[Cluster, Body], Awaitable[Any]]
+
+
+@pytest.fixture
+async def cluster(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    monkeypatch.setitem(os.environ, "KUBECONFIG", str(stage.api.operator))
+    cluster = Cluster(kopf.OperatorSettings())
+    yield cluster
+    await cluster.close()
+
+
+def applied(stage: Stage) -> Body:
+    stage.resources.apply(manifest("order", PAY))
+    return stage.resources.get("order")
+
+
+WRITES: dict[str, Write] = {
+    "status": lambda cluster, body: cluster.patch_status(body, {"state": "ACTIVE"}),
+    "metadata": lambda cluster, body: cluster.patch_metadata(body, {"finalizers": [FINALIZER]}),
+    "delete": lambda cluster, body: cluster.delete(body),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_a_write_changes_nothing_of_an_object_that_has_changed(
+    stage: Stage, cluster: Cluster, write: str
+) -> None:
+    old = applied(stage)
+    stage.resources.patch("order", deletionPolicy="Orphan")
+    changed = stage.resources.get("order")
+    with pytest.raises(Conflict):
+        await WRITES[write](cluster, old)
+    assert stage.resources.get("order") == changed
+    await WRITES[write](cluster, changed)
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_a_write_changes_nothing_of_another_object_of_the_same_name(
+    stage: Stage, cluster: Cluster, write: str
+) -> None:
+    old = applied(stage)
+    stage.resources.delete("order")
+    heir = applied(stage)
+    with pytest.raises(Conflict):
+        await WRITES[write](cluster, old)
+    assert stage.resources.get("order") == heir
+    assert await cluster.read(ref_of(old)) is None
+
+
+async def test_a_group_is_not_made_on_the_word_of_a_memory(stage: Stage, cluster: Cluster) -> None:
+    body = deepcopy(applied(stage))
+    ref = ref_of(body)
+    async with connect(stage.redis.url) as redis:
+        store = Store(redis, PREFIX)
+        reconciler = Reconciler(cluster, store, "cluster", WorkQueue())
+        note = {NOTE: f"{ref.uid}/{await store.epoch()}"}
+        body["metadata"] |= {"finalizers": [FINALIZER], "annotations": note}
+        reconciler.notice(ref, body)
+        assert reconciler.memory.recall(ref.uid)
+        # It goes, and nobody hears of it.
+        stage.resources.delete("order")
+        await reconciler.reconcile(ref)
+        assert await store.read(ref.uid) is None
+        assert ref.uid not in reconciler.memory.running
+
+
+async def test_a_token_that_ran_out_is_read_anew(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Proxy(stage.api) as proxy:
+        path = stage.api.kubeconfig("by-proxy", proxy.url)
+        good = path.read_text()
+        path.write_text(good.replace(json.loads(good)["users"][0]["user"]["token"], "ran-out"))
+        monkeypatch.setitem(os.environ, "KUBECONFIG", str(path))
+        cluster = Cluster(kopf.OperatorSettings())
+        with pytest.raises(ApiError, match="401"):
+            await cluster.uid()
+
+        def renewed(request: web.BaseRequest) -> None:
+            path.write_text(good)
+
+        proxy.refuse = renewed
+        assert await cluster.uid()
+        await cluster.close()

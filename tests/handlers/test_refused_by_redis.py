@@ -1,0 +1,33 @@
+"""What Redis knows forbids a group: its object says so, and all others go on."""
+
+from testbed.resources import manifest
+from testbed.stages import PAY, WAIT, Stage
+
+
+async def test_each_refusal_is_said_on_its_object(stage: Stage) -> None:
+    names = ("removed", "taken", "spoilt", "sound")
+    stage.resources.apply(*(manifest(name, PAY) for name in names))
+    removed, taken, spoilt, _ = (stage.resources.get(name)["metadata"]["uid"] for name in names)
+    stage.store.set(f"bull:_jobgroups:tomb:{removed}", "1")
+    stage.store.hset(f"bull:payments:{taken}-0", "name", "of another")
+    stage.store.set(f"bull:payments:groups:{spoilt}", "of another")
+    stage.operator()
+    await stage.worker()
+    assert stage.resources.stalls("removed", "GroupRemoved").endswith("cannot be made again")
+    assert stage.resources.stalls("taken", "JobExists").endswith("already exists")
+    stage.resources.stalls("spoilt", "SpoiltKey")
+    stage.resources.reaches("sound", state="COMPLETED")
+
+
+async def test_a_running_group_that_somebody_wrote_to_holds_up_no_other(stage: Stage) -> None:
+    operator = stage.operator()
+    worker = await stage.worker()
+    stage.resources.apply(manifest("spoilt", PAY, WAIT))
+    stage.resources.reaches("spoilt", state="ACTIVE", progress="1/2")
+    uid = stage.resources.get("spoilt")["metadata"]["uid"]
+    stage.store.hset(f"bull:payments:groups:{uid}", "createdAt", "x")
+    await worker.release("wait")
+    assert "cannot be read" in stage.resources.stalls("spoilt", "SpoiltKey")
+    stage.resources.apply(manifest("sound", PAY))
+    stage.resources.reaches("sound", state="COMPLETED")
+    assert operator.server.code is None
