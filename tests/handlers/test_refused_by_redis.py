@@ -5,17 +5,17 @@ from testbed.stages import PAY, WAIT, Stage
 
 
 async def test_each_refusal_is_said_on_its_object(stage: Stage) -> None:
-    names = ("removed", "taken", "spoilt", "sound")
+    names = ("removed", "taken", "there", "sound")
     stage.resources.apply(*(manifest(name, PAY) for name in names))
-    removed, taken, spoilt, _ = (stage.resources.get(name)["metadata"]["uid"] for name in names)
+    removed, taken, there, _ = (stage.resources.get(name)["metadata"]["uid"] for name in names)
     stage.store.set(f"bull:_jobgroups:tomb:{removed}", "1")
     stage.store.hset(f"bull:payments:{taken}-0", "name", "of another")
-    stage.store.set(f"bull:payments:groups:{spoilt}", "of another")
+    stage.store.set(f"bull:payments:groups:{there}", "of another")
     stage.operator()
     await stage.worker()
     assert stage.resources.stalls("removed", "GroupRemoved").endswith("cannot be made again")
     assert stage.resources.stalls("taken", "JobExists").endswith("already exists")
-    stage.resources.stalls("spoilt", "SpoiltKey")
+    assert "another definition" in stage.resources.stalls("there", "GroupExists")
     stage.resources.reaches("sound", state="COMPLETED")
 
 
