@@ -29,7 +29,8 @@ $(VENV)/.installed: locks/dev.txt
 	  echo "make install: '$(PYTHON)' cannot make virtual environments; install the module (apt-get install python3-venv)" >&2; exit 2; }
 	@echo "Installing the Python packages that locks/dev.txt pins into $(VENV) (about a minute)."
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/pip install --quiet --require-hashes -r locks/dev.txt || { \
+	@# The lock is complete: were pip to resolve anew, a release of tomorrow could break today's install.
+	@$(BIN)/pip install --quiet --no-deps --require-hashes -r locks/dev.txt || { \
 	  echo "make install: pip could not install locks/dev.txt; check that this machine reaches a package index and has room on its disk" >&2; exit 2; }
 	@touch $@
 
