@@ -50,7 +50,9 @@ async def every_state(stage: Stage) -> None:
     unlucky = await stage.worker(REFUSED)
     apply(manifest("left", PAY, LOSE, undos={"pay": {"name": "refund", "opts": {"attempts": 1}}}))
     reaches("left", state="FAILED_COMPENSATION")
-    apply(manifest("running", WAIT), manifest("undoing", PAY, LOSE, WAIT))
+    apply(
+        manifest("running", WAIT), manifest("undoing", PAY, LOSE, undos={"pay": {"name": "wait"}})
+    )
     reaches("undoing", state="COMPENSATING")
     reaches("running", state="ACTIVE")
     await unlucky.heard("started", name="wait")
