@@ -189,12 +189,14 @@ def choose(settings: kopf.OperatorSettings) -> None:
     # so it must never be the one the operator itself relies on.
     settings.persistence.finalizer = "jobgroups.dev/unused-by-kopf"
     settings.persistence.diffbase_storage = NoDiffs()
-    # A restart lists every object there is: in pages, and with few of them in hand at a time.
+    # A restart lists every object there is: in pages, so that few of them are in hand at a time.
     settings.watching.chunk_size = 100
     settings.watching.server_timeout = 300
     settings.watching.connect_timeout = 10
-    settings.queueing.worker_limit = 20
-    settings.queueing.idle_timeout = 0.05
+    # Handlers return at once, so a task for each object is soon gone: a limit would only have bodies
+    # wait for tasks that idle. Nor may it be 0, for which Python 3.11 never looks into the queue.
+    settings.queueing.worker_limit = None
+    settings.queueing.idle_timeout = 0.001
     settings.queueing.exit_timeout = 1
     settings.process.ultimate_exiting_timeout = 8
     # That an event was put into the queue is no news.
