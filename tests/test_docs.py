@@ -137,6 +137,13 @@ def test_pictures_are_simple_and_name_what_there_is(block: Block) -> None:
     assert all((FOLDER / name).exists() for name in re.findall(r"\w+\.lua", block.text))
 
 
+def test_the_design_names_every_decision() -> None:
+    text = (ROOT / "docs/design.md").read_text()
+    named = re.findall(r"\[(\d+)\s[^]]+\]\(adr/(\S+)\)", text)
+    kept = sorted(path.name for path in (ROOT / "docs/adr").iterdir())
+    assert named == [(str(int(name[:4])), name) for name in kept]
+
+
 def test_the_map_of_the_folders_is_right() -> None:
     (folders,) = [block for block in blocks("") if block.page == "README.md"]
     above = ROOT
