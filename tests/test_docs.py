@@ -12,10 +12,13 @@ import pytest
 import yaml
 
 from jobgroup.scripts import FOLDER
+from testbed.apiserver import KubectlError
 from testbed.demo.parts import Parts
 from testbed.examples import ORDERS
 from testbed.pages import ROOT, Block, Command, Page, blocks, pages
 from testbed.reader import Reader
+from testbed.resources import Resources, manifest
+from testbed.waiting import wait_for
 
 # What is done with the blocks of each language, in the tests below.
 LANGUAGES = {"console", "yaml", "json", "python", "js", "mermaid", ""}
@@ -110,6 +113,30 @@ def test_manifests_are_accepted(open_shop: Parts, block: Block) -> None:
             "apply", "-f", "-", stdin=json.dumps(NAMESPACE | {"metadata": {"name": space}})
         )
         open_shop.api.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(document))
+
+
+def test_the_policy_keeps_a_namespace_to_its_own_queues(shop: Parts) -> None:
+    (policy,) = [block.text for block in blocks("yaml") if block.file == "queues.yaml"]
+    resources = Resources(shop.api, "default")
+
+    def refusal(*queues: str) -> str:
+        jobs = [{"name": queue, "queueName": queue} for queue in queues]
+        order = json.dumps(manifest("order", *jobs))
+        try:
+            resources.kubectl("create", "--dry-run=server", "-f", "-", stdin=order)
+        except KubectlError as error:
+            return str(error)
+        return ""
+
+    shop.api.kubectl("apply", "-f", "-", stdin=policy)
+    try:
+        sentence = "the name of a queue begins with the namespace and a dot"
+        wait_for(lambda: sentence in refusal("payments"))
+        assert sentence in refusal("default.payments", "default-two.payments")
+        assert refusal("default.payments", "default.stock") == ""
+    finally:
+        shop.api.kubectl("delete", "-f", "-", stdin=policy)
+        wait_for(lambda: refusal("payments") == "")
 
 
 @pytest.mark.parametrize("block", blocks("json"), ids=str)
