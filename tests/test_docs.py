@@ -86,6 +86,8 @@ def read(parts: Parts, page: Page, adapt: Adapt) -> None:
     """Type what a page says, in its order."""
     home, any_number = HOMES.get(page.path, ROOT), page.path in NUMBERS
     with Reader(parts, page, home, any_number) as reader:
+        if page.path in BEFORE:
+            BEFORE[page.path](parts, reader)
         for file in WORKERS.get(page.path, ()):
             reader.work(file)
         for command in page.commands:
@@ -145,6 +147,39 @@ def test_the_chart_is_installed_upgraded_and_uninstalled_as_its_page_says(fresh:
 
     read(fresh, Page(INSTALLING), here)
     assert "jobgroups.dev" not in fresh.api.kubectl("get", "crds,clusterroles", "-o", "name")
+
+
+def troubles(parts: Parts, reader: Reader) -> None:
+    """Have a group that nobody works on, one whose undo failed, and one without a resource."""
+    train = {"name": "book-train", "queueName": "trains"}
+    parcel = {"orderId": "1", "city": "Atlantis"}
+    ship = {"name": "book-shipping", "queueName": "shipping", "data": parcel}
+    undo = {"book-shipping": {"name": "recall-parcel", "when": "Started"}}
+    resources = Resources(parts.api, "default")
+    resources.apply(manifest("order-125", train), manifest("order-126", ship, undos=undo))
+    resources.reaches("order-125", state="ACTIVE")
+    resources.reaches("order-126", state="FAILED_COMPENSATION")
+    alone = shlex.quote(json.dumps(manifest("order-127", ship, undos=undo)))
+    said = reader.type(f"python -m jobgroup add - --id order-127 --wait <<< {alone}")
+    assert "FAILED_COMPENSATION" in said
+
+
+# What has to have happened before a page is read.
+BEFORE: dict[str, Callable[[Parts, Reader], None]] = {"docs/runbooks.md": troubles}
+
+
+def test_a_command_in_a_sentence_is_one_that_is_typed_somewhere() -> None:
+    """Three words name a command; more are one that somebody will copy."""
+    typed = [command.text for page in PAGES for command in page.commands]
+    tools = r"([A-Z_\d]+=\S+ )*(docker|helm|kopf|kubectl|make|npm|pip|python|redis-cli) "
+    untyped = [
+        f"{page}: {code}"
+        for page in PAGES
+        for code in page.mentions
+        if re.match(tools, code) and len(code.split()) > 3
+        if not any(text.startswith(code) for text in typed)
+    ]
+    assert untyped == []
 
 
 def commands(pattern: str) -> dict[str, list[re.Match[str]]]:
