@@ -93,5 +93,13 @@ def values_table() -> str:
     for path, node in leaves(schema()):
         if path != "global":
             default = json.dumps(value_at(defaults(), path))
-            rows.append(f"| `{path}` | `{default}` | {node['description']} |")
+            rows.append(f"| `{path}` | `{default}` | {_meaning(node)} |")
     return "\n".join(rows) + "\n"
+
+
+def _meaning(node: Values) -> str:
+    """Return what a value means, and what it may be if only some are taken."""
+    if "enum" not in node:
+        return str(node["description"])
+    *others, last = [f"`{value}`" for value in node["enum"]]
+    return f"{node['description'].removesuffix('.')}: {', '.join(others)} or {last}."

@@ -13,6 +13,7 @@ shop               all that the demo runs on, as empty as at its start
 import json
 import os
 import secrets
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
@@ -25,6 +26,7 @@ from testbed.helm import find_helm
 from testbed.redis_server import RedisServer, find_redis
 from testbed.resources import install_crds
 from testbed.stock import FLAVOURS, StockClient
+from testbed.toolchain import node, npm
 
 QueueNamer = Callable[[str], str]
 ClientStarter = Callable[[], Awaitable[StockClient]]
@@ -145,8 +147,11 @@ def open_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WORK_MS", "0")
         with started(tmp_path_factory.mktemp("shop"), lambda *_, **__: None) as parts:
-            for tool in (find_redis().with_name("redis-cli"), find_helm()):
-                (parts.folder / "bin" / tool.name).symlink_to(tool)
+            bin_folder = parts.folder / "bin"
+            for tool in (find_redis().with_name("redis-cli"), find_helm(), node()):
+                (bin_folder / tool.name).symlink_to(tool)
+            (bin_folder / "npm").write_text(f'#!/bin/sh\nexec {shlex.join(npm())} "$@"\n')
+            (bin_folder / "npm").chmod(0o755)
             yield parts
 
 

@@ -88,6 +88,12 @@ class Page:
         return [command for block in consoles for command in block.commands]
 
     @property
+    def mentions(self) -> list[str]:
+        """Return the code that stands in its sentences."""
+        parts = [part for token in self._tokens for part in token.children or ()]
+        return [part.content for part in parts if part.type == "code_inline"]
+
+    @property
     def links(self) -> Iterator[str]:
         """Yield where its links and pictures point to."""
         for token in self._tokens:

@@ -17,6 +17,7 @@ from testbed.toolchain import node
 _CHANGING = "|".join(
     (
         r"\d{4}-\d\d-\d\dT[\d:.]+Z",
+        r"\d{4}-\d\d-\d\d [\d:,]+",
         r"\b(\d+[smhd]){1,2}\b",
         r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b",
         r"(?<=127\.0\.0\.1:)\d+",
@@ -48,6 +49,8 @@ class Reader:
             "REDIS_URL": parts.redis.url,
             "PYTHONPATH": str(ROOT / "operator"),
             "PYTHONUNBUFFERED": "1",
+            # What a worker imports is beside the link to it, not beside the worker itself.
+            "NODE_OPTIONS": "--preserve-symlinks-main",
             "PATH": os.pathsep.join(path),
         }
         self._running: list[Server] = []
@@ -87,7 +90,7 @@ class Reader:
             said = self._steady(log.read_text().splitlines())
             return all(line in said for line in wanted) if wanted else bool(said)
 
-        self._start(["bash", "-c", f"cd {self.folder}; exec {command.text}"], has_begun)
+        self._start(["bash", "-c", f"cd {self.folder}; exec env {command.text}"], has_begun)
 
     def _steady(self, lines: Iterable[str]) -> list[str]:
         """Leave out what differs from run to run."""

@@ -6,16 +6,26 @@ read on the parts of the demo: an API server, Redis, the operator and the exampl
 
 import json
 import re
+import shlex
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from jobgroup import __version__
 from jobgroup.scripts import FOLDER
+from testbed import own_images
+from testbed.apiserver import ApiServer, KubectlError
+from testbed.chart import helm
 from testbed.demo.parts import Parts
 from testbed.examples import ORDERS
 from testbed.pages import ROOT, Block, Command, Page, blocks, pages
 from testbed.reader import Reader
+from testbed.resources import Resources, manifest
+from testbed.waiting import wait_for
 
 # What is done with the blocks of each language, in the tests below.
 LANGUAGES = {"console", "yaml", "json", "python", "js", "mermaid", ""}
@@ -25,16 +35,11 @@ HOMES = {"docs/command-line.md": ORDERS, "examples/order-fulfilment/README.md": 
 WORKERS = {"docs/guide.md": ["flights.mjs", "hotels.py"]}
 # Pages whose numbers are those of another day.
 NUMBERS = {"docs/workerpool.md"}
-ENDLESS = re.compile(r"jobgroup drive(?! --once)|--watch")
-# Commands that need more than is here, and the test that does the same.
-ELSEWHERE = {
-    r"^helm (upgrade|uninstall) ": "tests/deploy/test_release.py",
-    r"kopf run": "testbed/operators.py",
-    r"npm install": "tests/test_examples.py",
-    r"docker build": "testbed/own_images.py",
-    r"docker run": "tests/e2e/test_image.py",
-    r"workers\.yaml": "tests/e2e/test_order_fulfilment.py",
-}
+ENDLESS = re.compile(r"jobgroup drive(?! --once)|--watch|^node |kopf run")
+# What needs a container engine. Tests below take these commands from the pages and say what for.
+ENGINE = re.compile(r"^docker (build|push) ")
+# The page that is read in a cluster of its own, in which nothing is installed yet.
+INSTALLING = "docs/installing.md"
 # Kinds of tools that are not installed here.
 FOREIGN = {"Kustomization"}
 # Blocks of no language: a map of the folders, what workers say, and what a driver says. Here that
@@ -44,12 +49,12 @@ TEXTS = {"README.md", EXAMPLE, "docs/command-line.md"}
 
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace"}
 LOCAL = "redis://127.0.0.1:6379/0"
+# How the image is run; tests/e2e/test_image.py runs what is in it.
+IMAGE = rf"^docker run --rm --read-only jobgroup-operator:{__version__} "
 
 PAGES = pages()
 
-
-def is_elsewhere(command: str) -> bool:
-    return any(re.search(pattern, command) for pattern in ELSEWHERE)
+Adapt = Callable[[Command], Command]
 
 
 def test_every_block_is_claimed() -> None:
@@ -61,7 +66,6 @@ def test_every_block_is_claimed() -> None:
     assert {
         str(each) for each in blocks("js") if each.file not in WORKERS.get(each.page, ())
     } == set()
-    assert all((ROOT / file).exists() for file in ELSEWHERE.values())
 
 
 def leads_somewhere(page: Page, link: str) -> bool:
@@ -78,26 +82,150 @@ def test_every_link_leads_somewhere(page: Page) -> None:
     assert broken == []
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.commands], ids=str)
-def test_what_a_page_has_its_reader_type_prints_what_it_says(shop: Parts, page: Page) -> None:
+def read(parts: Parts, page: Page, adapt: Adapt) -> None:
+    """Type what a page says, in its order."""
     home, any_number = HOMES.get(page.path, ROOT), page.path in NUMBERS
-    with Reader(shop, page, home, any_number) as reader:
+    with Reader(parts, page, home, any_number) as reader:
+        if page.path in BEFORE:
+            BEFORE[page.path](parts, reader)
         for file in WORKERS.get(page.path, ()):
             reader.work(file)
         for command in page.commands:
-            if is_elsewhere(command.text):
+            if ENGINE.search(command.text):
                 continue
             if ENDLESS.search(command.text):
-                reader.leave_running(command)
+                reader.leave_running(adapt(command))
             else:
-                reader.follow(adapted(command))
+                reader.follow(adapt(command))
+
+
+def changed(command: Command, changes: dict[str, str]) -> Command:
+    text = command.text
+    for pattern, put in changes.items():
+        text = re.sub(pattern, put, text, count=1)
+    return replace(command, text=text)
 
 
 def adapted(command: Command) -> Command:
-    """Have make and helm say what they would do, which other tests do, and kubectl be patient."""
-    text = re.sub(r"\bmake\b", "make --dry-run", command.text, count=1)
-    text = re.sub(r"^helm install\b", "helm template", text)
-    return replace(command, text=re.sub(r"^kubectl wait\b", "kubectl wait --timeout=120s", text))
+    """Have a command do here what it does elsewhere, or say what it would do."""
+    changes = {
+        r"\bmake\b": "make --dry-run",
+        r"^npm install\b": "npm install --dry-run --offline",
+        r"^helm install\b": "helm template",
+        r"^kubectl wait\b": "kubectl wait --timeout=120s",
+        IMAGE: "python operator/main.py ",
+        r"^REDIS_URL=redis://redis:6379/0 kopf": 'PORT=0 REDIS_URL="$REDIS_URL" kopf',
+    }
+    return changed(command, changes)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.commands and page.path != INSTALLING], ids=str
+)
+def test_what_a_page_has_its_reader_type_prints_what_it_says(shop: Parts, page: Page) -> None:
+    read(shop, page, adapted)
+
+
+@pytest.fixture
+def fresh(open_shop: Parts, tmp_path: Path) -> Iterator[Parts]:
+    """Give a cluster without the operator; the programs are those of the shop."""
+    (tmp_path / "bin").symlink_to(open_shop.folder / "bin")
+    with ApiServer(tmp_path) as api:
+        yield replace(open_shop, folder=tmp_path, api=api)
+
+
+def test_the_chart_is_installed_upgraded_and_uninstalled_as_its_page_says(fresh: Parts) -> None:
+    def here(command: Command) -> Command:
+        changes = {
+            r"\bmake\b": "make --dry-run",
+            # The rights of deploy/rbac.yaml are there already, under the same names.
+            r"^helm install\b": "helm install --take-ownership",
+            # Nobody runs pods here; tests/deploy/test_release.py does what the hook's pod does.
+            r"^helm uninstall\b": "helm uninstall --no-hooks --ignore-not-found",
+        }
+        return changed(command, changes)
+
+    read(fresh, Page(INSTALLING), here)
+    assert "jobgroups.dev" not in fresh.api.kubectl("get", "crds,clusterroles", "-o", "name")
+
+
+def troubles(parts: Parts, reader: Reader) -> None:
+    """Have a group that nobody works on, one whose undo failed, and one without a resource."""
+    train = {"name": "book-train", "queueName": "trains"}
+    parcel = {"orderId": "1", "city": "Atlantis"}
+    ship = {"name": "book-shipping", "queueName": "shipping", "data": parcel}
+    undo = {"book-shipping": {"name": "recall-parcel", "when": "Started"}}
+    resources = Resources(parts.api, "default")
+    resources.apply(manifest("order-125", train), manifest("order-126", ship, undos=undo))
+    resources.reaches("order-125", state="ACTIVE")
+    resources.reaches("order-126", state="FAILED_COMPENSATION")
+    alone = shlex.quote(json.dumps(manifest("order-127", ship, undos=undo)))
+    said = reader.type(f"python -m jobgroup add - --id order-127 --wait <<< {alone}")
+    assert "FAILED_COMPENSATION" in said
+
+
+# What has to have happened before a page is read.
+BEFORE: dict[str, Callable[[Parts, Reader], None]] = {"docs/runbooks.md": troubles}
+
+
+def test_a_command_in_a_sentence_is_one_that_is_typed_somewhere() -> None:
+    """Three words name a command; more are one that somebody will copy."""
+    typed = [command.text for page in PAGES for command in page.commands]
+    tools = r"([A-Z_\d]+=\S+ )*(docker|helm|kopf|kubectl|make|npm|pip|python|redis-cli) "
+    untyped = [
+        f"{page}: {code}"
+        for page in PAGES
+        for code in page.mentions
+        if re.match(tools, code) and len(code.split()) > 3
+        if not any(text.startswith(code) for text in typed)
+    ]
+    assert untyped == []
+
+
+def commands(pattern: str) -> dict[str, list[re.Match[str]]]:
+    """Return the commands of all pages that match, by their pages."""
+    found = {page.path: [re.search(pattern, each.text) for each in page.commands] for page in PAGES}
+    return {page: [each for each in of if each] for page, of in found.items() if any(of)}
+
+
+def test_the_image_that_is_built_and_pushed_is_the_one_that_is_installed() -> None:
+    built = commands(r"^make image IMAGE=(\S+)$")
+    pushed = commands(r"^docker push (\S+)$")
+    assert pushed
+    for page, pushes in pushed.items():
+        images = {each[1] for each in [*pushes, *built[page]]}
+        (install,) = commands(r"^helm install (.+)$")[page]
+        objects = yaml.safe_load_all(helm("template", *shlex.split(install[1])))
+        pods = [each["spec"]["template"] for each in objects if each["kind"] == "Deployment"]
+        assert {pod["spec"]["containers"][0]["image"] for pod in pods} == images
+
+
+def test_the_images_that_the_example_builds_are_those_that_its_pods_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And they are built from the files that the end-to-end tests build them from."""
+    (builds,) = commands(r"^docker build -f (\S+) -t (\S+) \.$").values()
+    manifests = "".join(path.read_text() for path in ORDERS.glob("*.yaml"))
+    assert {each[2] for each in builds} == set(re.findall(r"image: (\S+)", manifests))
+    files = []
+
+    class Builder:
+        """Has every base image, and notes what it is to build."""
+
+        def has(self, image: str) -> bool:
+            return not image.startswith("jobgroup/workers")
+
+        def build(self, context: Path, dockerfile: str, tag: str, **_: str) -> None:
+            files.append(dockerfile)
+
+    monkeypatch.setenv("JOBGROUP_CACHE", str(tmp_path / "cache"))
+    (nothing := tmp_path / "nothing").mkdir()
+    monkeypatch.setattr(own_images, "wheels", lambda _: nothing)
+    monkeypatch.setattr(own_images, "npm_cache", lambda _: nothing)
+    builder: Any = Builder()
+    own_images.python_workers(builder)
+    own_images.node_workers(builder)
+    assert files == [each[1] for each in builds]
 
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)
@@ -110,6 +238,30 @@ def test_manifests_are_accepted(open_shop: Parts, block: Block) -> None:
             "apply", "-f", "-", stdin=json.dumps(NAMESPACE | {"metadata": {"name": space}})
         )
         open_shop.api.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(document))
+
+
+def test_the_policy_keeps_a_namespace_to_its_own_queues(shop: Parts) -> None:
+    (policy,) = [block.text for block in blocks("yaml") if block.file == "queues.yaml"]
+    resources = Resources(shop.api, "default")
+
+    def refusal(*queues: str) -> str:
+        jobs = [{"name": queue, "queueName": queue} for queue in queues]
+        order = json.dumps(manifest("order", *jobs))
+        try:
+            resources.kubectl("create", "--dry-run=server", "-f", "-", stdin=order)
+        except KubectlError as error:
+            return str(error)
+        return ""
+
+    shop.api.kubectl("apply", "-f", "-", stdin=policy)
+    try:
+        sentence = "the name of a queue begins with the namespace and a dot"
+        wait_for(lambda: sentence in refusal("payments"))
+        assert sentence in refusal("default.payments", "default-two.payments")
+        assert refusal("default.payments", "default.stock") == ""
+    finally:
+        shop.api.kubectl("delete", "-f", "-", stdin=policy)
+        wait_for(lambda: refusal("payments") == "")
 
 
 @pytest.mark.parametrize("block", blocks("json"), ids=str)
@@ -135,6 +287,13 @@ def test_pictures_are_simple_and_name_what_there_is(block: Block) -> None:
         line for line in arrows if not re.fullmatch(rf"  {place} -->\|[\w,:. -]+\| {place}", line)
     ] == []
     assert all((FOLDER / name).exists() for name in re.findall(r"\w+\.lua", block.text))
+
+
+def test_the_design_names_every_decision() -> None:
+    text = (ROOT / "docs/design.md").read_text()
+    named = re.findall(r"\[(\d+)\s[^]]+\]\(adr/(\S+)\)", text)
+    kept = sorted(path.name for path in (ROOT / "docs/adr").iterdir())
+    assert named == [(str(int(name[:4])), name) for name in kept]
 
 
 def test_the_map_of_the_folders_is_right() -> None:

@@ -224,8 +224,3 @@ def test_npm_installs_what_the_worker_imports_in_versions_that_are_tested() -> N
     locked = json.loads((CLIENTS / "package-lock.json").read_text())["packages"]
     tested = {"bullmq": "node_modules/bullmq6", "ioredis": "node_modules/ioredis"}
     assert asked == {name: f"^{locked[path]['version']}" for name, path in tested.items()}
-
-
-def test_the_file_that_the_readme_adds_without_kubernetes_can_be_added() -> None:
-    (named,) = re.findall(r"python -m jobgroup add (\S+)", (ROOT / "README.md").read_text())
-    assert read_plans((ROOT / named).read_text(), named)

@@ -76,6 +76,19 @@ async def test_waiting_for_a_state_sees_it(resources: Resources, worker: Starter
     assert "condition met" in await waiting
 
 
+async def test_an_undo_that_is_retried_by_hand_compensates_after_all(
+    resources: Resources, worker: Starter
+) -> None:
+    client = await worker("bullmq6")
+    await run(resources, client, NOT_UNDONE)
+    status = resources.reaches("order", state="FAILED_COMPENSATION")
+    (payments,) = own(resources, "payments")
+    retried = f"{status['groupId']}-0-undo"
+    await client.manage(f"{payments}:compensation", "retry", job=retried)
+    resources.condition("order", "Compensated", "True")
+    assert resources.status("order")["state"] == "FAILED_COMPENSATION"
+
+
 # kubectl get
 
 

@@ -1,12 +1,13 @@
 """What status.py derives is what the CRD describes, in every state."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from jobgroup.conditions import Trouble
-from jobgroup.resource_status import JobGroupStatus
+from jobgroup.resource_status import EventLine, JobGroupStatus
 from jobgroup.snapshot import GroupJob
 from jobgroup.status import derive_status
 from tests.builders import group
@@ -46,6 +47,13 @@ def test_a_derived_status_fits_the_schema(state: str, fields: dict[str, Any]) ->
     names = {f"g-{n}": "x" * 253 for n in range(2000)}
     status = derive_status(3, {}, 5_000, group(state, **fields), [*JOBS, *many], names)
     assert JobGroupStatus.model_validate_json(json.dumps(status)).state == state
+
+
+def test_the_schema_names_the_kinds_of_events() -> None:
+    ended = group("FAILED", **FAILED, finished_at=3_000)
+    told = [event["type"] for event in derive_status(1, {}, 5_000, ended)["events"]]
+    said = str(EventLine.model_fields["type"].description)
+    assert told == re.findall(r"[A-Z]\w+", said.partition(":")[2])
 
 
 @pytest.mark.parametrize("stalled", [True, False])

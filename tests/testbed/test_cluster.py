@@ -4,6 +4,7 @@ No engine is needed: scripts stand in for docker, kind and kubectl, and note how
 """
 
 import os
+import re
 import signal
 import stat
 from collections.abc import Callable, Iterator
@@ -39,6 +40,11 @@ case "$1 $2" in
   "config current-context") echo kind-mine ;;
   "config view") echo "one context: $7" ;;
 esac"""
+
+
+def test_the_page_for_contributors_names_the_variable_of_every_image() -> None:
+    page = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"
+    assert set(re.findall(r"E2E_\w*IMAGE", page.read_text())) == set(cluster.IMAGE_VARIABLES)
 
 
 @pytest.fixture
