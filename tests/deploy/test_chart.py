@@ -407,6 +407,24 @@ def test_whoever_watches_some_namespaces_has_rights_in_these_alone() -> None:
     assert "KOPF_RUN_CLUSTERWIDE" not in env
 
 
+def test_replicas_share_their_own_lease_and_the_hook_scales_their_own_deployment() -> None:
+    name = "sagas-jobgroup-operator"
+    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    own = [
+        {**leases, "verbs": ["create"]},
+        {**leases, "resourceNames": [name], "verbs": ["get", "update"]},
+    ]
+    scale = {
+        "apiGroups": ["apps"],
+        "resources": ["deployments/scale"],
+        "resourceNames": [name],
+        "verbs": ["patch"],
+    }
+    for hook, rules in ((True, [*own, scale]), (False, own)):
+        found = rights(render({"uninstall": {"hook": hook}}, "sagas"))
+        assert found["Role", NAMESPACE, f"{name}-replicas"] == {"rules": rules}
+
+
 def test_the_namespace_of_the_release_may_be_watched_too() -> None:
     found = rights(render({"watchNamespaces": [NAMESPACE, "kube-system"]}))
     assert ("Role", NAMESPACE, "jobgroup-operator") in found
