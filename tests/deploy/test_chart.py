@@ -453,6 +453,26 @@ def test_a_release_of_another_name_shares_nothing_with_this_one() -> None:
     assert ("Deployment", NAMESPACE, "second-jobgroup-operator") in other
 
 
+@pytest.mark.parametrize(
+    ("release", "values", "name", "label"),
+    [
+        ("sagas", {}, "sagas-jobgroup-operator", "jobgroup-operator"),
+        ("sagas", {"nameOverride": "operator"}, "sagas-operator", "operator"),
+        ("my-operator", {"nameOverride": "operator"}, "my-operator", "operator"),
+        ("sagas", {"fullnameOverride": "ours"}, "ours", "jobgroup-operator"),
+        # A release may have dots in its name, and a Service may not.
+        ("v1.sagas", {}, "v1-sagas-jobgroup-operator", "jobgroup-operator"),
+        ("s" * 49 + ".s", {}, "s" * 49, "jobgroup-operator"),
+    ],
+)
+def test_what_a_release_is_called(release: str, values: Values, name: str, label: str) -> None:
+    found = named(render({**values, **EVERYTHING}, release, redis={}))
+    ours = {key for key in found if key[0] != "CustomResourceDefinition"}
+    assert {key[2].removeprefix(name).partition("-")[0] for key in ours} == {""}
+    labels = found["Deployment", NAMESPACE, name]["spec"]["selector"]["matchLabels"]
+    assert labels == {**OPERATOR, **dict(zip(OPERATOR, (label, release), strict=False))}
+
+
 def test_what_leaves_with_the_chart_says_goodbye_first() -> None:
     job = one(render({"fullnameOverride": "jobgroup-operator"}), "Job", "-uninstall")
     assert job["metadata"]["annotations"] == {

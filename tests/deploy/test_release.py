@@ -38,6 +38,26 @@ ALL_KNOWN: Values = {
     "affinity": {"nodeAffinity": {}},
     "tolerations": [{"key": "only", "operator": "Exists"}],
 }
+# Names that YAML takes for something else.
+STRANGE: Values = {
+    "redis": {
+        "url": "rediss://redis:6379/0",
+        "existingSecret": {"name": "2024", "usernameKey": "1", "passwordKey": "null"},
+        "tls": {"caSecret": "2025", "caKey": "3"},
+    },
+    "watchNamespaces": ["2024"],
+    "nameOverride": "2024",
+    "fullnameOverride": "true",
+    "serviceAccount": {"name": "2026"},
+    "priorityClassName": "2024",
+    "topologySpread": {"topologyKey": "2024"},
+    "image": {"repository": "20", "tag": "24"},
+}
+STRANGE_REDIS: Values = {
+    "redis": {
+        "bundled": {"enabled": True, "image": "2024", "storage": "2024", "storageClass": "2024"}
+    },
+}
 
 
 class Release:
@@ -72,7 +92,7 @@ class Release:
 @pytest.fixture
 def release(bare_api: ApiServer) -> Iterator[Release]:
     name = f"release-{secrets.token_hex(4)}"
-    for namespace in (name, *WATCHED["watchNamespaces"]):
+    for namespace in (name, *WATCHED["watchNamespaces"], *STRANGE["watchNamespaces"]):
         content = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
         bare_api.kubectl("apply", "-f", "-", stdin=json.dumps(content))
     release = Release(bare_api, name)
@@ -83,10 +103,18 @@ def release(bare_api: ApiServer) -> Iterator[Release]:
 
 
 @pytest.mark.parametrize(
-    "values", [REDIS, ALL_KNOWN, {**REDIS, **WATCHED}], ids=["plain", "everything", "watched"]
+    ("values", "name"),
+    [
+        (REDIS, RELEASE),
+        (ALL_KNOWN, RELEASE),
+        ({**REDIS, **WATCHED}, RELEASE),
+        (STRANGE, "on"),
+        (STRANGE_REDIS, RELEASE),
+    ],
+    ids=["plain", "everything", "watched", "strange", "strange-redis"],
 )
-def test_the_api_server_knows_every_field(release: Release, values: Values) -> None:
-    objects = render(values, RELEASE, release.namespace, {})
+def test_the_api_server_takes_every_field(release: Release, values: Values, name: str) -> None:
+    objects = render(values, name, release.namespace, {})
     release.api.kubectl(
         "create",
         "--dry-run=server",
