@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
+import yaml
 from redis import Redis
 
 from testbed.apiserver import OPERATOR_NAMESPACE, ApiServer
@@ -50,6 +51,31 @@ LOSE = job("lose")
 WAIT = job("wait", "waiting")
 
 
+def lease_rights(lease: str) -> list[dict[str, Any]]:
+    """Return what lets whoever is at home where the operator is take a lease of another name."""
+    group = "rbac.authorization.k8s.io"
+    head = {
+        "apiVersion": f"{group}/v1",
+        "metadata": {"name": lease, "namespace": OPERATOR_NAMESPACE},
+    }
+    rule = {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "resourceNames": [lease],
+        "verbs": ["get", "update"],
+    }
+    who = f"system:serviceaccounts:{OPERATOR_NAMESPACE}"
+    return [
+        {**head, "kind": "Role", "rules": [rule]},
+        {
+            **head,
+            "kind": "RoleBinding",
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": lease},
+            "subjects": [{"kind": "Group", "apiGroup": group, "name": who}],
+        },
+    ]
+
+
 class Stage:
     """What one test stands on."""
 
@@ -61,6 +87,8 @@ class Stage:
         self.lease = f"lease-{self.namespace}"
         self.replicas: list[OperatorProcess] = []
         api.kubectl("create", "namespace", self.namespace)
+        # A lease of its own keeps a test apart from one that killed a leader before.
+        api.kubectl("create", "-f", "-", stdin=yaml.safe_dump_all(lease_rights(self.lease)))
         self.resources = Resources(api, self.namespace)
         self._folder = folder
         self._stack = AsyncExitStack()

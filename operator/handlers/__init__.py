@@ -4,8 +4,12 @@ startup     the operator's life: settings, the lease, the loops that work, a cle
 watch       every event -> the work queue
 workqueue   keys that are due, each once, errors retried
 reconcile   one object: gather, decide, take a step, look again
+memory      what is remembered of objects under way, so that few are read
 report      what is known of a group -> status and events, written when something changed
 follow      what goes on in Redis -> which objects to look at
+pools       what waits in queues -> which WorkerPools to look at
+scaling     one pool: read its workload, decide, scale, and say so
+targets     the workloads that pools scale, and what keeps a pool's hands off them
 cluster     the few typed calls on the Kubernetes API
 lease       who of several replicas works
 health      /livez, /readyz and /metrics

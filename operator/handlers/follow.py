@@ -3,12 +3,15 @@
 Stock workers wake a driver when a group fails or ends; whoever settles it tells its owner, and that
 is us. Nobody is woken when one job of many completes: for that, running groups are looked at about
 once a second, less often when there are very many.
+
+The owner is the cluster. Where several operators share its namespaces between them, each may be the
+one to hear of a group: of another's it leaves word.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from handlers.cluster import Ref
 from handlers.reconcile import Reconciler
@@ -36,10 +39,18 @@ class Follower:
     """Watches one owner's groups in Redis."""
 
     def __init__(
-        self, store: Store, owner: str, reconciler: Reconciler, queue: WorkQueue[Ref]
+        self,
+        store: Store,
+        owner: str,
+        namespaces: Collection[str],
+        reconciler: Reconciler,
+        queue: WorkQueue[Ref],
     ) -> None:
+        """`namespaces` are those that are watched; none means all of them."""
         self._store = store
         self._owner = owner
+        self._namespaces = namespaces
+        self._sources = [*(self._whoever_watches(each) for each in namespaces), owner]
         self._reconciler = reconciler
         self._queue = queue
         self._counts: dict[str, Counts] = {}
@@ -78,18 +89,28 @@ class Follower:
 
     async def _take_changes(self) -> None:
         self.alive_at = time.monotonic()
-        for group_id in await self._store.changed(self._owner, BLOCK_SECONDS):
+        for group_id in await self._store.changed(self._sources, BLOCK_SECONDS):
             ref = self._reconciler.memory.running.get(group_id) or await self._find(group_id)
             if ref:
                 self._queue.add(ref)
 
     async def _find(self, group_id: str) -> Ref | None:
-        """Find the object of a group that had ended: a job of it was retried by hand."""
+        """Find the object of a group that had ended: a job of it was retried by hand.
+
+        That of another operator is not for us to look at, and we may have no right to.
+        """
         resource = await self._store.resource(group_id)
         if resource is None:
             return None
         namespace, _, name = resource.partition("/")
+        if self._namespaces and namespace not in self._namespaces:
+            await self._store.pass_on(group_id, self._whoever_watches(namespace))
+            return None
         return Ref(namespace, name, group_id)
+
+    def _whoever_watches(self, namespace: str) -> str:
+        """Name where word is left for whoever watches a namespace."""
+        return f"{self._owner}/{namespace}"
 
     async def _look(self) -> None:
         running = self._reconciler.memory.running

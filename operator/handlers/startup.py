@@ -70,7 +70,8 @@ class Operator:
         self.reconciler = Reconciler(self.cluster, self.store, owner, self.queue)
         driver = Driver(self.store)
         self.metrics.repairs = lambda: driver.counters.repairs
-        follower = Follower(self.store, owner, self.reconciler, self.queue)
+        namespaces = self._settings.namespaces
+        follower = Follower(self.store, owner, namespaces, self.reconciler, self.queue)
         self._run("lease", self._lease.keep())
         self._run("driver", driver.run())
         self._run("changes", follower.hear_changes())

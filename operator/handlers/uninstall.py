@@ -100,8 +100,22 @@ class Uninstaller:
 
     async def _let_go_of_all(self) -> None:
         await self._wait_for_redis()
-        async for page in self._pages():
-            await asyncio.gather(*(self._try(body) for body in page))
+        for namespace in self._settings.namespaces or ("",):
+            try:
+                async for page in self._pages(namespace):
+                    await asyncio.gather(*(self._try(body) for body in page))
+            except ApiError as error:
+                self._pass_by(namespace, error)
+
+    def _pass_by(self, namespace: str, error: ApiError) -> None:
+        """Say that a namespace cannot be looked through; the others are not to wait for it."""
+        if namespace and error.code == 403:
+            # With a namespace go the rights in it, and trying again brings back neither.
+            said = "nothing is let go in %s, for nobody may look there any more: %s"
+            logger.warning(said, namespace, error)
+        else:
+            logger.error("%s cannot be looked through: %s", namespace or "the cluster", error)
+            self._failed += 1
 
     async def _wait_for_redis(self) -> None:
         until, failures = time.monotonic() + REDIS_SECONDS, 0
@@ -117,37 +131,34 @@ class Uninstaller:
                 failures += 1
                 await asyncio.sleep(min(backoff(failures), 1))
 
-    async def _pages(self) -> AsyncIterator[list[dict[str, Any]]]:
-        """Yield all JobGroups that the operator looked after."""
-        for namespace in self._settings.namespaces or ("",):
-            where = f"/namespaces/{namespace}" if namespace else ""
-            path = f"/apis/{API_VERSION}{where}/{PLURAL}?limit={PAGE}"
-            token = ""
-            while True:
-                # Without a definition there are no objects.
-                found = await self._cluster.find("GET", path + token) or {"items": []}
-                yield found["items"]
-                following = found.get("metadata", {}).get("continue")
-                if not following:
-                    break
-                token = f"&continue={quote(following)}"
+    async def _pages(self, namespace: str) -> AsyncIterator[list[dict[str, Any]]]:
+        """Yield all JobGroups of a namespace, or of the cluster if none is named."""
+        where = f"/namespaces/{namespace}" if namespace else ""
+        path = f"/apis/{API_VERSION}{where}/{PLURAL}?limit={PAGE}"
+        token = ""
+        while True:
+            # Without a definition there are no objects.
+            found = await self._cluster.find("GET", path + token) or {"items": []}
+            yield found["items"]
+            following = found.get("metadata", {}).get("continue")
+            if not following:
+                break
+            token = f"&continue={quote(following)}"
 
     async def _try(self, body: dict[str, Any]) -> None:
         ref = ref_of(body)
         name = f"{ref.namespace}/{ref.name}"
         current: dict[str, Any] | None = body
-        while current and Resource.read(current).claimed:
-            try:
-                await self._let_go(name, current)
-                return
-            except Conflict:
-                current = await self._cluster.read(ref)
-            except ApiError as error:
-                if error.code == 404:
+        try:
+            while current and Resource.read(current).claimed:
+                with contextlib.suppress(Conflict):
+                    await self._let_go(name, current)
                     return
+                current = await self._cluster.read(ref)
+        except ApiError as error:
+            if error.code != 404:
                 logger.error("%s cannot be let go: %s", name, error)
                 self._failed += 1
-                return
 
     async def _let_go(self, name: str, body: dict[str, Any]) -> None:
         """Take the finalizer off, after all that can still be done for the object is done."""

@@ -33,6 +33,8 @@ from jobgroup.snapshot import GroupJob, GroupState, Settled, Totals
 
 GRACE = 5 * 60 * 1000
 TOMBSTONE = 30 * 24 * 3600 * 1000
+# So long word is kept for another: it may be away, or there may be none.
+WORD = 24 * 3600 * 1000
 # Of one call that creates several groups: some two milliseconds of work.
 BATCH_JOBS = 60
 BATCH_BYTES = 1_000_000
@@ -140,16 +142,24 @@ class Store:
         key, candidate = keys.epoch(self.prefix), secrets.token_hex(8)
         return str(await self._read_epoch(self.redis, epoch=key, candidate=candidate))
 
-    async def changed(self, owner: str, seconds: float) -> list[str]:
-        """Wait so long for groups of this owner to change; take their ids off and return them."""
-        key = keys.changed(self.prefix, owner)
-        first = await self.redis.bzpopmin(key, min(seconds, MAX_BLOCK_SECONDS))
+    async def changed(self, owners: Sequence[str], seconds: float) -> list[str]:
+        """Wait so long for groups of these owners to change; take ids off one set, return them."""
+        sets = [keys.changed(self.prefix, owner) for owner in owners]
+        first = await self.redis.bzpopmin(sets, min(seconds, MAX_BLOCK_SECONDS))
         if not first:
             return []
         more: list[tuple[str, float]] = []
         with contextlib.suppress(RedisError):  # the first is ours already and must not be lost
-            more = cast(list[tuple[str, float]], await self.redis.zpopmin(key, 1000))
+            more = cast(list[tuple[str, float]], await self.redis.zpopmin(str(first[0]), 1000))
         return [str(first[1]), *(group_id for group_id, _ in more)]
+
+    async def pass_on(self, group_id: str, owner: str) -> None:
+        """Leave word for another that a group changed; if nobody comes for it, it goes."""
+        key = keys.changed(self.prefix, owner)
+        pipeline = self.redis.pipeline(transaction=True)
+        pipeline.zadd(key, {group_id: now_ms()})
+        pipeline.pexpire(key, WORD)
+        await pipeline.execute()
 
     async def read_many(self, group_ids: Sequence[str]) -> list[GroupState]:
         """Read those of these groups that are there; what is wrong with one holds up no other."""

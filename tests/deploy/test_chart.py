@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from testbed.chart import (
     Manifest,
     Values,
     helm,
+    leaves,
     named,
     render,
+    schema,
     with_values,
 )
 
@@ -256,6 +259,37 @@ def test_selectors_find_the_pods_they_mean_and_no_others() -> None:
     ]
 
 
+def test_the_network_policies_admit_what_is_needed_and_nothing_else() -> None:
+    policy = {"enabled": True, "apiServerPorts": [8443], "redisPorts": [6380, 6381]}
+    manifests = render({**BUNDLED, "networkPolicy": policy, "port": 9000}, redis={})
+    release = {key: OPERATOR[key] for key in OPERATOR if not key.endswith("component")}
+    component = "app.kubernetes.io/component"
+
+    def tcp(*ports: int) -> list[Manifest]:
+        return [{"port": port, "protocol": "TCP"} for port in ports]
+
+    assert one(manifests, "NetworkPolicy")["spec"] == {
+        "podSelector": {
+            "matchLabels": release,
+            "matchExpressions": [
+                {"key": component, "operator": "In", "values": ["operator", "uninstall"]}
+            ],
+        },
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"ports": tcp(9000)}],
+        "egress": [
+            {"ports": [{"port": 53, "protocol": "UDP"}, *tcp(53)]},
+            {"ports": tcp(8443, 6380, 6381)},
+        ],
+    }
+    # No egress is named, so there is none.
+    assert one(manifests, "NetworkPolicy", "-redis")["spec"] == {
+        "podSelector": {"matchLabels": {**release, component: "redis"}},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": [{"namespaceSelector": {}}], "ports": tcp(6379)}],
+    }
+
+
 def test_the_alerts_lead_to_where_the_runbooks_are_kept() -> None:
     file = yaml.safe_load((CHART / "files/alerts.yaml").read_text())
     rules: Values = {"enabled": True, "labels": {"release": "prometheus"}}
@@ -275,6 +309,149 @@ def test_grafana_finds_the_dashboard() -> None:
     assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
     (text,) = found["data"].values()
     assert json.loads(text) == json.loads((CHART / "files/dashboard.json").read_text())
+
+
+# Everything is on, so that every value has a place to stand.
+ALL_ON: Values = {
+    **EVERYTHING,
+    "serviceAccount": {"name": "ours", "annotations": {"cloud": "identity"}},
+}
+BY_SECRET: Values = {
+    "redis": {
+        "existingSecret": {"name": "a", "urlKey": "b", "usernameKey": "c", "passwordKey": "d"},
+        "tls": {"caSecret": "e"},
+    }
+}
+# Where a value is of use only with another way to Redis.
+WAYS = {"redis.url": REDIS, "redis.existingSecret": BY_SECRET, "redis.tls": BY_SECRET}
+PODS = ("Deployment", "Job -uninstall")
+RIGHTS = (*CLUSTER_WIDE, "Role -replicas", "RoleBinding -replicas")
+# What else a value may be -> the objects that show it.
+CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "replicas": (3, ("Deployment",)),
+    "image.repository": ("registry.example/operator", PODS),
+    "image.tag": ("edge", PODS),
+    "image.pullPolicy": ("Always", (*PODS, "StatefulSet -redis")),
+    "imagePullSecrets": ([{"name": "another"}], (*PODS, "StatefulSet -redis")),
+    "watchNamespaces": (
+        ["shop"],
+        (
+            *PODS,
+            *CLUSTER_WIDE,
+            "Role shop/",
+            "RoleBinding shop/",
+            "Role kube-system/-cluster-name",
+            "RoleBinding kube-system/-cluster-name",
+        ),
+    ),
+    "redis.url": ("redis://another:6379/0", PODS),
+    "redis.existingSecret.name": ("another", PODS),
+    "redis.existingSecret.urlKey": ("another", PODS),
+    "redis.existingSecret.usernameKey": ("another", PODS),
+    "redis.existingSecret.passwordKey": ("another", PODS),
+    "redis.tls.caSecret": ("another", PODS),
+    "redis.tls.caKey": ("another", PODS),
+    "redis.prefix": ("shop", PODS),
+    "redis.bundled.image": ("valkey:8", ("StatefulSet -redis",)),
+    "redis.bundled.storage": ("2Gi", ("StatefulSet -redis",)),
+    "redis.bundled.storageClass": ("fast", ("StatefulSet -redis",)),
+    "redis.bundled.resources.requests": ({"cpu": "7m"}, ("StatefulSet -redis",)),
+    "redis.bundled.resources.limits": ({"memory": "7Mi"}, ("StatefulSet -redis",)),
+    "port": (9000, (*PODS, "NetworkPolicy", "Service")),
+    "workers": (32, PODS),
+    "logFormat": ("json", PODS),
+    "crds.install": (False, tuple(each for each in PLAIN if "Definition" in each)),
+    "serviceAccount.create": (False, ("ServiceAccount ours",)),
+    "serviceAccount.name": (
+        "another",
+        (
+            *PODS,
+            "ClusterRoleBinding",
+            "RoleBinding -replicas",
+            "ServiceAccount ours",
+            "ServiceAccount another",
+        ),
+    ),
+    "serviceAccount.annotations": ({"cloud": "another"}, ("ServiceAccount ours",)),
+    "rbac.create": (False, RIGHTS),
+    "rbac.aggregate": (False, ("ClusterRole -edit", "ClusterRole -view")),
+    "resources.requests": ({"cpu": "7m"}, PODS),
+    "resources.limits": ({"memory": "7Mi"}, PODS),
+    "nodeSelector": ({"disk": "another"}, PODS),
+    "tolerations": ([{"key": "another"}], PODS),
+    "affinity": ({"podAffinity": {"another": "one"}}, ("Deployment",)),
+    "priorityClassName": ("another", PODS),
+    "podLabels": ({"team": "another"}, ("Deployment",)),
+    "podAnnotations": ({"note": "another"}, ("Deployment",)),
+    "topologySpread.enabled": (False, ("Deployment",)),
+    "topologySpread.topologyKey": ("topology.kubernetes.io/zone", ("Deployment",)),
+    "podDisruptionBudget.enabled": (False, ("PodDisruptionBudget",)),
+    "networkPolicy.enabled": (False, ("NetworkPolicy", "NetworkPolicy -redis")),
+    "networkPolicy.apiServerPorts": ([8443], ("NetworkPolicy",)),
+    "networkPolicy.redisPorts": ([6380], ("NetworkPolicy",)),
+    "metrics.serviceMonitor.enabled": (False, ("ServiceMonitor",)),
+    "metrics.serviceMonitor.interval": ("7s", ("ServiceMonitor",)),
+    "metrics.serviceMonitor.labels": ({"release": "another"}, ("ServiceMonitor",)),
+    "metrics.rules.enabled": (False, ("PrometheusRule",)),
+    "metrics.rules.labels": ({"release": "another"}, ("PrometheusRule",)),
+    "metrics.rules.runbookUrl": ("https://git.example/runbooks", ("PrometheusRule",)),
+    "metrics.dashboard.enabled": (False, ("ConfigMap -dashboard",)),
+    "metrics.dashboard.labels": ({"folder": "another"}, ("ConfigMap -dashboard",)),
+    "uninstall.hook": (False, ("Job -uninstall", "Role -replicas")),
+    "uninstall.timeoutSeconds": (77, ("Job -uninstall",)),
+}
+
+
+def test_no_value_is_left_out() -> None:
+    described = {path for path, _ in leaves(schema())}
+    # A switch that others stand behind, what all is called, and what nobody reads.
+    others = {"redis.bundled.enabled", "nameOverride", "fullnameOverride", "global"}
+    assert described - CHANGES.keys() == others
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_each_value_stands_where_it_is_to_be_and_nowhere_else(path: str) -> None:
+    value, objects = CHANGES[path]
+    way = next((each for each in WAYS if path.startswith(each)), "")
+    values = {**ALL_ON, **WAYS.get(way, {})}
+    before, after = as_it_is(way), spelt(render(with_value(values, path, value), redis={}))
+    assert {name for name, *_ in before ^ after} == set(objects)
+    shown = {str(text) for *_, text in after - before}
+    wanted = set() if isinstance(value, bool) else {str(each) for _, each in scalars(value)}
+    assert [each for each in wanted if not any(each in text for text in shown)] == []
+
+
+@cache
+def as_it_is(way: str) -> set[tuple[str, str, Any]]:
+    """Return all that is said if everything is on."""
+    return spelt(render({**ALL_ON, **WAYS.get(way, {})}, redis={}))
+
+
+def with_value(values: Values, path: str, value: Any) -> dict[str, Any]:
+    """Return the same values with another one at a path."""
+    name, _, rest = path.partition(".")
+    return {**values, name: with_value(values.get(name, {}), rest, value) if rest else value}
+
+
+def scalars(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield all that stands in an object, with its place."""
+    if isinstance(node, dict):
+        for name, each in node.items():
+            yield from scalars(each, f"{path}.{name}")
+    elif isinstance(node, list):
+        for number, each in enumerate(node):
+            yield from scalars(each, f"{path}.{number}")
+    else:
+        yield path, node
+
+
+def spelt(manifests: list[Manifest]) -> set[tuple[str, str, Any]]:
+    """Return all that is said of each object, line by line."""
+    return {
+        (next(iter(summary([each]))), path, value)
+        for each in manifests
+        for path, value in scalars(each)
+    }
 
 
 FOLDER = "/etc/jobgroup/redis"
@@ -407,6 +584,24 @@ def test_whoever_watches_some_namespaces_has_rights_in_these_alone() -> None:
     assert "KOPF_RUN_CLUSTERWIDE" not in env
 
 
+def test_replicas_share_their_own_lease_and_the_hook_scales_their_own_deployment() -> None:
+    name = "sagas-jobgroup-operator"
+    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    own = [
+        {**leases, "verbs": ["create"]},
+        {**leases, "resourceNames": [name], "verbs": ["get", "update"]},
+    ]
+    scale = {
+        "apiGroups": ["apps"],
+        "resources": ["deployments/scale"],
+        "resourceNames": [name],
+        "verbs": ["patch"],
+    }
+    for hook, rules in ((True, [*own, scale]), (False, own)):
+        found = rights(render({"uninstall": {"hook": hook}}, "sagas"))
+        assert found["Role", NAMESPACE, f"{name}-replicas"] == {"rules": rules}
+
+
 def test_the_namespace_of_the_release_may_be_watched_too() -> None:
     found = rights(render({"watchNamespaces": [NAMESPACE, "kube-system"]}))
     assert ("Role", NAMESPACE, "jobgroup-operator") in found
@@ -419,12 +614,11 @@ def test_viewers_and_editors_of_a_namespace_see_and_change_both_kinds() -> None:
     prefix = "rbac.authorization.k8s.io/aggregate-to-"
     assert view["metadata"]["labels"][f"{prefix}view"] == "true"
     assert edit["metadata"]["labels"][f"{prefix}edit"] == "true"
-    for role in (view, edit):
-        (rule,) = role["rules"]
-        assert (rule["apiGroups"], rule["resources"]) == (
-            ["jobgroups.dev"],
-            ["jobgroups", "workerpools"],
-        )
+    both = {"apiGroups": ["jobgroups.dev"], "resources": ["jobgroups", "workerpools"]}
+    assert view["rules"] == [{**both, "verbs": ["get", "list", "watch"]}]
+    # Whoever edits views as well; nobody of them writes a status.
+    changes = ["create", "update", "patch", "delete", "deletecollection"]
+    assert edit["rules"] == [{**both, "verbs": changes}]
 
 
 def test_a_release_of_another_name_shares_nothing_with_this_one() -> None:
@@ -433,6 +627,26 @@ def test_a_release_of_another_name_shares_nothing_with_this_one() -> None:
     other = {key for key in named(render(release="second")) if key[0] not in shared}
     assert mine & other == set()
     assert ("Deployment", NAMESPACE, "second-jobgroup-operator") in other
+
+
+@pytest.mark.parametrize(
+    ("release", "values", "name", "label"),
+    [
+        ("sagas", {}, "sagas-jobgroup-operator", "jobgroup-operator"),
+        ("sagas", {"nameOverride": "operator"}, "sagas-operator", "operator"),
+        ("my-operator", {"nameOverride": "operator"}, "my-operator", "operator"),
+        ("sagas", {"fullnameOverride": "ours"}, "ours", "jobgroup-operator"),
+        # A release may have dots in its name, and a Service may not.
+        ("v1.sagas", {}, "v1-sagas-jobgroup-operator", "jobgroup-operator"),
+        ("s" * 49 + ".s", {}, "s" * 49, "jobgroup-operator"),
+    ],
+)
+def test_what_a_release_is_called(release: str, values: Values, name: str, label: str) -> None:
+    found = named(render({**values, **EVERYTHING}, release, redis={}))
+    ours = {key for key in found if key[0] != "CustomResourceDefinition"}
+    assert {key[2].removeprefix(name).partition("-")[0] for key in ours} == {""}
+    labels = found["Deployment", NAMESPACE, name]["spec"]["selector"]["matchLabels"]
+    assert labels == {**OPERATOR, **dict(zip(OPERATOR, (label, release), strict=False))}
 
 
 def test_what_leaves_with_the_chart_says_goodbye_first() -> None:

@@ -20,13 +20,16 @@ from testbed.chart import CHART, REDIS, Refused, Values, helm, render, with_valu
 from testbed.helm import find_helm
 from testbed.operators import environment, start_operator
 from testbed.redis_server import RedisServer
-from testbed.resources import Resources, install_crds, is_served, manifest
-from testbed.sagas import job
+from testbed.resources import Resources, install_crds, is_served, manifest, until
+from testbed.sagas import job, undo
+from testbed.stock import StockClient
 from testbed.waiting import wait_for
+from testbed.workloads import Workloads, pool, workload
 from tests.deploy.test_chart import BUNDLED, WATCHED
 
 RELEASE = "sagas"
 NAME = "sagas-jobgroup-operator"
+UNDOS = {"pay": undo("refund")}
 FROZEN = Path(__file__).resolve().parent / "frozen"
 KINDS = (
     "serviceaccounts,services,deployments,statefulsets,jobs,poddisruptionbudgets,networkpolicies,"
@@ -37,6 +40,26 @@ ALL_KNOWN: Values = {
     "networkPolicy": {"enabled": True},
     "affinity": {"nodeAffinity": {}},
     "tolerations": [{"key": "only", "operator": "Exists"}],
+}
+# Names that YAML takes for something else.
+STRANGE: Values = {
+    "redis": {
+        "url": "rediss://redis:6379/0",
+        "existingSecret": {"name": "2024", "usernameKey": "1", "passwordKey": "null"},
+        "tls": {"caSecret": "2025", "caKey": "3"},
+    },
+    "watchNamespaces": ["2024"],
+    "nameOverride": "2024",
+    "fullnameOverride": "true",
+    "serviceAccount": {"name": "2026"},
+    "priorityClassName": "2024",
+    "topologySpread": {"topologyKey": "2024"},
+    "image": {"repository": "20", "tag": "24"},
+}
+STRANGE_REDIS: Values = {
+    "redis": {
+        "bundled": {"enabled": True, "image": "2024", "storage": "2024", "storageClass": "2024"}
+    },
 }
 
 
@@ -72,7 +95,7 @@ class Release:
 @pytest.fixture
 def release(bare_api: ApiServer) -> Iterator[Release]:
     name = f"release-{secrets.token_hex(4)}"
-    for namespace in (name, *WATCHED["watchNamespaces"]):
+    for namespace in (name, *WATCHED["watchNamespaces"], *STRANGE["watchNamespaces"]):
         content = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
         bare_api.kubectl("apply", "-f", "-", stdin=json.dumps(content))
     release = Release(bare_api, name)
@@ -83,10 +106,18 @@ def release(bare_api: ApiServer) -> Iterator[Release]:
 
 
 @pytest.mark.parametrize(
-    "values", [REDIS, ALL_KNOWN, {**REDIS, **WATCHED}], ids=["plain", "everything", "watched"]
+    ("values", "name"),
+    [
+        (REDIS, RELEASE),
+        (ALL_KNOWN, RELEASE),
+        ({**REDIS, **WATCHED}, RELEASE),
+        (STRANGE, "on"),
+        (STRANGE_REDIS, RELEASE),
+    ],
+    ids=["plain", "everything", "watched", "strange", "strange-redis"],
 )
-def test_the_api_server_knows_every_field(release: Release, values: Values) -> None:
-    objects = render(values, RELEASE, release.namespace, {})
+def test_the_api_server_takes_every_field(release: Release, values: Values, name: str) -> None:
+    objects = render(values, name, release.namespace, {})
     release.api.kubectl(
         "create",
         "--dry-run=server",
@@ -133,13 +164,7 @@ def test_it_is_uninstalled_and_installed_again(release: Release, tmp_path: Path)
         with start_operator(tmp_path, identity, redis.url, "bull", **settings):
             resources.apply(manifest("order", job("pay")))
             resources.reaches("order", state="ACTIVE")
-        uninstall = [str(find_helm()), "uninstall", RELEASE, *release.where]
-        with subprocess.Popen(uninstall, stdout=subprocess.PIPE, text=True) as leaving:
-            hook = run_the_hook(release, identity, redis.url)
-            said, _ = leaving.communicate()
-        assert leaving.returncode == 0
-        assert f'release "{RELEASE}" uninstalled' in said
-        assert "shop/order" in hook
+        assert "shop/order" in uninstall(release, identity, redis.url)
         assert release.objects() == {}
         # What people own is still there, and held by nobody.
         assert resources.get("order")["metadata"].get("finalizers") is None
@@ -151,7 +176,7 @@ def test_it_is_uninstalled_and_installed_again(release: Release, tmp_path: Path)
             resources.goes("order")
 
 
-def test_where_some_namespaces_are_watched_rights_in_these_are_enough(
+async def test_where_some_namespaces_are_watched_rights_in_these_are_enough_and_all_used(
     release: Release, tmp_path: Path, audit_log: Path
 ) -> None:
     with RedisServer(tmp_path) as redis:
@@ -160,17 +185,55 @@ def test_where_some_namespaces_are_watched_rights_in_these_are_enough(
         identity = release.api.identity(release.namespace, NAME)
         shop, elsewhere = Resources(release.api, "shop"), Resources(release.api, "default")
         for each in (shop, elsewhere):
-            each.apply(manifest("order", job("pay")))
+            each.apply(manifest("order", job("pay"), job("ship", "later"), undos=UNDOS))
         with start_operator(tmp_path, identity, redis.url, "bull", **watching(release)) as operator:
-            shop.reaches("order", state="ACTIVE")
-            shop.delete("order")
-            shop.goes("order")
+            await see_everything(shop, redis.url)
             assert "state" not in elsewhere.status("order")
             assert "permissions" not in operator.log
+        uninstall(release, identity, redis.url)
     granted = audit.grants(render(values, RELEASE, release.namespace, {}), release.namespace, NAME)
-    called = audit.calls(audit_log.read_text().splitlines(), release.namespace, NAME)
+    called = calls(release, audit_log)
     assert audit.missing(granted, called) == []
-    assert "list jobgroups.jobgroups.dev in shop" in map(str, called)
+    # Nothing happened in the bank.
+    assert audit.unused({each for each in granted if each.namespace != "bank"}, called) == []
+
+
+def calls(release: Release, audit_log: Path) -> set[audit.Call]:
+    """Return what the operator of a release asked of the API server."""
+    return audit.calls(audit_log.read_text().splitlines(), release.namespace, NAME)
+
+
+async def see_everything(shop: Resources, redis_url: str) -> None:
+    """Have an order undone as it is deleted, one deleted in time, and pools that scale."""
+    async with await StockClient.start("bullmq6", redis_url, "bull") as client:
+        await client.work("payments")
+        shop.reaches("order", completedCount=1)
+        # Held until it is undone, unless the namespace goes.
+        shop.delete("order")
+        shop.reaches("order", state="COMPENSATING")
+        await client.work("payments:compensation")
+        shop.goes("order")
+        shop.apply(manifest("brief", job("pay"), ttlSecondsAfterFinished=0))
+        shop.goes("brief")
+
+        workloads = Workloads(shop)
+        for kind in ("Deployment", "StatefulSet"):
+            name = kind.lower()
+            target = {"kind": kind, "name": name}
+            workloads.apply(
+                workload(name, kind=kind),
+                pool(name, f"{name}-jobs", scaleTargetRef=target, jobsPerReplica=1),
+            )
+            await client.add(f"{name}-jobs", "pay")
+            workloads.scales_to(name, 1, kind)
+        # That is no news to the operator, until it writes to what is not as it was read.
+        shop.kubectl("annotate", "workerpool", "deployment", "note=changed")
+        await client.add("deployment-jobs", "pay")
+        workloads.scales_to("deployment", 2)
+        until(
+            lambda: workloads.status("deployment")["replicas"] == 2,
+            lambda: str(workloads.status("deployment")),
+        )
 
 
 def watching(release: Release) -> dict[str, str]:
@@ -180,6 +243,17 @@ def watching(release: Release) -> dict[str, str]:
         "LEASE_NAME": NAME,
         "KOPF_RUN_NAMESPACES": " ".join(WATCHED["watchNamespaces"]),
     }
+
+
+def uninstall(release: Release, identity: Path, redis_url: str) -> str:
+    """Uninstall a release, and return what its hook printed."""
+    command = [str(find_helm()), "uninstall", RELEASE, *release.where]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as leaving:
+        hook = run_the_hook(release, identity, redis_url)
+        said, _ = leaving.communicate()
+    assert leaving.returncode == 0
+    assert f'release "{RELEASE}" uninstalled' in said
+    return hook
 
 
 def run_the_hook(release: Release, identity: Path, redis_url: str) -> str:

@@ -64,6 +64,13 @@ def test_a_redis_that_cannot_be_is_refused_in_a_sentence(redis: Values, sentence
     assert sentence.replace(".", "/") in refusal({"redis": redis}, {}).replace(".", "/")
 
 
+def test_a_release_that_no_service_can_be_called_after_is_refused_in_a_sentence() -> None:
+    with pytest.raises(Refused) as caught:
+        render(release="2024")
+    said = "fullnameOverride: everything would be called 2024-jobgroup-operator, but the name of"
+    assert said in str(caught.value)
+
+
 def test_an_account_that_is_not_made_has_to_be_named() -> None:
     said = refusal({"serviceAccount": {"create": False}})
     assert "serviceAccount.name: name the account to use" in said
@@ -85,11 +92,16 @@ def test_an_account_that_is_not_made_has_to_be_named() -> None:
         ({"watchNamespaces": ["team-*"]}, "watchNamespaces"),
         ({"watchNamespaces": ["shop", "shop"]}, "watchNamespaces"),
         ({"fullnameOverride": "Sagas"}, "fullnameOverride"),
+        # Services are called so, and their names have no dots and begin with a letter.
+        ({"fullnameOverride": "my.sagas"}, "fullnameOverride"),
+        ({"fullnameOverride": "2024"}, "fullnameOverride"),
+        ({"nameOverride": "my.sagas"}, "nameOverride"),
         ({"redis": {"uri": "x"}}, "uri"),
         ({"redis": {"prefix": "a b"}}, "prefix"),
         ({"redis": {"existingSecret": {"key": "x"}}}, "key"),
         ({"redis": {"tls": {"caKey": ""}}}, "caKey"),
         ({"redis": {"bundled": {"storage": "much"}}}, "storage"),
+        ({"redis": {"bundled": {"storage": "1K"}}}, "storage"),
         ({"port": 0}, "port"),
         ({"port": 65536}, "port"),
         ({"workers": 257}, "workers"),

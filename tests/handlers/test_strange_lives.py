@@ -13,7 +13,7 @@ from jobgroup import JobGroups
 from testbed.apiserver import ApiServer
 from testbed.resources import Resources, manifest, until
 from testbed.sagas import job, undo
-from testbed.stages import Stage
+from testbed.stages import LOSE, PAY, Stage
 from testbed.stock import StockClient, fails_for_good
 from tests.handlers.conftest import PREFIX, Shared
 from tests.handlers.looking import (
@@ -272,6 +272,32 @@ async def test_cancelling_in_one_cluster_cancels_nothing_in_another(
 def uid(api: ApiServer) -> str:
     """Return what tells a cluster from others."""
     return api.kubectl("get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
+
+
+# Operators that share a cluster
+
+
+async def test_whoever_hears_of_anothers_group_leaves_word_and_its_object_alone(
+    stage: Stage,
+) -> None:
+    worker = await stage.worker({"refund": fails_for_good("closed")})
+    with stage.operator("first"):
+        stage.resources.apply(manifest("order", PAY, LOSE, undos={"pay": undo("refund")}))
+        stage.resources.reaches("order", state="FAILED_COMPENSATION")
+    await worker.kill()
+    group = group_id(stage.resources, "order")
+    with stage.operator("elsewhere", KOPF_RUN_NAMESPACES="default") as elsewhere:
+        # As the runbook says; for a group that has ended, nobody looks by himself.
+        worker = await stage.worker()
+        await worker.manage("payments:compensation", "retry", job=f"{group}-0-undo")
+        word = f"{PREFIX}:_jobgroups:changed:{uid(stage.api)}/{stage.namespace}"
+        until(lambda: stage.store.zscore(word, group) is not None, lambda: elsewhere.log)
+        stage.resources.condition("order", "Compensated", "False")
+        # Each release has a lease of its own.
+        with stage.operator(
+            "ours", KOPF_RUN_NAMESPACES=stage.namespace, LEASE_NAME="jobgroup-operator"
+        ):
+            stage.resources.condition("order", "Compensated", "True")
 
 
 async def test_a_namespace_that_takes_no_more_events_holds_up_no_status(

@@ -6,10 +6,12 @@ import logging
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from handlers import uninstall
 from handlers.uninstall import Uninstaller
@@ -17,6 +19,7 @@ from jobgroup.decisions import FINALIZER, NOTE
 from jobgroup.settings import read_settings
 from testbed.apiserver import OPERATOR_NAMESPACE
 from testbed.operators import OperatorProcess, environment
+from testbed.proxy import Proxy
 from testbed.resources import manifest
 from testbed.sagas import job
 from testbed.stages import PAY, PREFIX, SHIP, UNDOS, Stage
@@ -52,14 +55,31 @@ def deployment(stage: Stage) -> Iterator[None]:
 
 
 @pytest.fixture
-def hook(stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> Uninstaller:
+def hook_as(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> Callable[..., Uninstaller]:
+    """Give the hook to whoever runs it, and wherever that one looks."""
+
+    def make(identity: Path, *namespaces: str) -> Uninstaller:
+        caplog.set_level(logging.INFO)
+        env = environment(
+            identity,
+            stage.redis.url,
+            PREFIX,
+            "uninstall",
+            LEASE_NAME=stage.lease,
+            KOPF_RUN_NAMESPACES=" ".join(namespaces),
+        )
+        monkeypatch.setenv("KUBECONFIG", env["KUBECONFIG"])
+        return Uninstaller(read_settings(env))
+
+    return make
+
+
+@pytest.fixture
+def hook(stage: Stage, hook_as: Callable[..., Uninstaller]) -> Uninstaller:
     """Give the hook as the chart runs it: with the operator's own identity and settings."""
-    caplog.set_level(logging.INFO)
-    env = environment(
-        stage.api.operator, stage.redis.url, PREFIX, "uninstall", LEASE_NAME=stage.lease
-    )
-    monkeypatch.setenv("KUBECONFIG", env["KUBECONFIG"])
-    return Uninstaller(read_settings(env))
+    return hook_as(stage.api.operator)
 
 
 def replicas(stage: Stage) -> int:
@@ -210,25 +230,92 @@ async def test_a_replica_that_does_not_stop_keeps_its_objects(
     stage.resources.reaches("order", state="COMPLETED")
 
 
-async def test_only_the_namespaces_it_looked_after_are_its_own(
-    stage: Stage, deployment: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def leave_running(stage: Stage, *names: str) -> None:
+    """Leave groups behind that run, and no operator."""
     operator = stage.operator()
-    stage.resources.apply(manifest("running", LATER))
-    stage.resources.reaches("running", state="ACTIVE")
+    for name in names:
+        stage.resources.apply(manifest(name, LATER))
+        stage.resources.reaches(name, state="ACTIVE")
     stop(operator)
-    monkeypatch.setenv("KUBECONFIG", str(stage.api.operator))
-    for namespaces, left in (("default kube-public", [FINALIZER]), (stage.namespace, [])):
-        env = environment(
-            stage.api.operator,
-            stage.redis.url,
-            PREFIX,
-            "uninstall",
-            LEASE_NAME=stage.lease,
-            KOPF_RUN_NAMESPACES=namespaces,
-        )
-        assert await Uninstaller(read_settings(env)).run(DEPLOYMENT)
+
+
+async def test_only_the_namespaces_it_looked_after_are_its_own(
+    stage: Stage, deployment: None, hook_as: Callable[..., Uninstaller]
+) -> None:
+    leave_running(stage, "running")
+    for namespaces, left in ((["default", "kube-public"], [FINALIZER]), ([stage.namespace], [])):
+        assert await hook_as(stage.api.operator, *namespaces).run(DEPLOYMENT)
         assert finalizers(stage, "running") == left
+
+
+def rights_in_one_namespace(stage: Stage) -> Path:
+    """Return an identity that may do in the stage's namespace alone what the operator may."""
+    account = f"of-{stage.namespace}"
+    stage.api.kubectl("create", "serviceaccount", account, "-n", OPERATOR_NAMESPACE)
+    for role, namespace in (
+        ("--role=jobgroup-operator-replicas", OPERATOR_NAMESPACE),
+        ("--clusterrole=jobgroup-operator", stage.namespace),
+    ):
+        who = f"--serviceaccount={OPERATOR_NAMESPACE}:{account}"
+        stage.api.kubectl("create", "rolebinding", account, role, who, "-n", namespace)
+    return stage.api.identity(OPERATOR_NAMESPACE, account)
+
+
+async def test_a_namespace_that_took_its_rights_along_holds_up_no_other(
+    stage: Stage,
+    deployment: None,
+    hook_as: Callable[..., Uninstaller],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    leave_running(stage, "running")
+    identity = rights_in_one_namespace(stage)
+    # Again and again would not help: the chart may go.
+    assert await hook_as(identity, "deleted", stage.namespace).run(DEPLOYMENT)
+    assert finalizers(stage, "running") == []
+    said = "nothing is let go in deleted, for nobody may look there any more: 403: "
+    assert said in caplog.text
+
+
+async def test_without_a_look_at_the_cluster_the_chart_stays(
+    stage: Stage,
+    deployment: None,
+    hook_as: Callable[..., Uninstaller],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    leave_running(stage, "running")
+    assert not await hook_as(rights_in_one_namespace(stage)).run(DEPLOYMENT)
+    assert "the cluster cannot be looked through: 403: " in caplog.text
+    assert finalizers(stage, "running") == [FINALIZER]
+
+
+async def test_what_goes_wrong_with_one_holds_up_no_other_and_is_tried_again(
+    stage: Stage,
+    deployment: None,
+    hook_as: Callable[..., Uninstaller],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    leave_running(stage, "one", "two")
+    codes = {
+        ("GET", "/namespaces/default/jobgroups"): 500,
+        ("PATCH", f"/namespaces/{stage.namespace}/jobgroups/one"): 409,
+        ("GET", f"/namespaces/{stage.namespace}/jobgroups/one"): 500,
+    }
+
+    def refuse(request: web.BaseRequest) -> web.Response | None:
+        path = request.path.removeprefix("/apis/jobgroups.dev/v1alpha1")
+        code = codes.get((request.method, path))
+        return web.json_response({"message": "not now"}, status=code) if code else None
+
+    with Proxy(stage.api) as proxy:
+        proxy.refuse = refuse
+        identity = stage.api.kubeconfig("by-proxy", proxy.url)
+        assert not await hook_as(identity, "default", stage.namespace).run(DEPLOYMENT)
+        assert "default cannot be looked through: 500: not now" in caplog.text
+        assert f"{stage.namespace}/one cannot be let go: 500: not now" in caplog.text
+        assert [finalizers(stage, name) for name in ("one", "two")] == [[FINALIZER], []]
+        codes.clear()
+        assert await hook_as(identity, "default", stage.namespace).run(DEPLOYMENT)
+        assert finalizers(stage, "one") == []
 
 
 async def test_it_ends_as_a_job_is_to_end(stage: Stage) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from jobgroup import GroupRemovedError, JobGroupError
 from jobgroup.plan import Plan, plan_group
 from jobgroup.spec import parse_group
+from jobgroup.store import WORD
 from testbed.sagas import Sagas, job, undo
 from testbed.stock import StockClient, fails, returns
 
@@ -31,20 +32,20 @@ async def test_the_owner_hears_of_every_change_and_nobody_else_does(
     await client.work("payments", {"charge": returns("tx-1")})
     await sagas.ends("other")
     await sagas.ends("headless")
-    assert await store.changed("cluster-2", 1) == ["other"]
-    assert await store.changed("cluster-1", 0.01) == []
+    assert await store.changed(["cluster-2"], 1) == ["other"]
+    assert await store.changed(["cluster-1"], 0.01) == []
 
     await client.work("inventory", {"reserve": fails(2, "none left")})
     found = await sagas.reaches("mine", state="COMPENSATING")
     assert (found.owner, found.failed_attempts, found.reason) == ("cluster-1", 2, "none left")
     assert found.failed_at is not None
-    assert await store.changed("cluster-1", 1) == ["mine"]
+    assert await store.changed(["cluster-1"], 1) == ["mine"]
     jobs = await sagas.groups.get_group_jobs("mine")
     assert [(each.status, each.undo) for each in jobs] == [("completed", "pending"), ("failed", "")]
 
     await client.work("payments:compensation")
     await sagas.ends("mine")
-    assert await store.changed("cluster-1", 1) == ["mine"]
+    assert await store.changed(["cluster-1"], 1) == ["mine"]
     assert [each.undo for each in await sagas.groups.get_group_jobs("mine")] == ["completed", ""]
 
 
@@ -54,8 +55,19 @@ async def test_several_changes_before_a_look_are_one(sagas: Sagas) -> None:
     for name in ("a", "b"):
         await sagas.groups.cancel_group(name)
         await store.settle([(name, "")])
-    assert sorted(await store.changed("cluster-1", 1)) == ["a", "b"]
-    assert await store.changed("cluster-1", 0.01) == []
+    assert sorted(await store.changed(["cluster-1"], 1)) == ["a", "b"]
+    assert await store.changed(["cluster-1"], 0.01) == []
+
+
+async def test_word_can_be_left_for_another_and_does_not_wait_for_ever(sagas: Sagas) -> None:
+    store = sagas.groups.store
+    await store.create([owned(name, job("charge")) for name in ("a", "b")])
+    await store.pass_on("a", "cluster-1/shop")
+    assert 0 < await sagas.redis.pttl(f"{sagas.prefix}:_jobgroups:changed:cluster-1/shop") <= WORD
+    await sagas.groups.cancel_group("b")
+    heard = [await store.changed(["cluster-1/shop", "cluster-1"], 1) for _ in range(2)]
+    assert heard == [["a"], ["b"]]
+    assert await store.changed(["cluster-1/shop", "cluster-1"], 0.01) == []
 
 
 async def test_a_group_that_was_let_go_is_driven_to_its_end_and_tells_nobody(
@@ -68,7 +80,7 @@ async def test_a_group_that_was_let_go_is_driven_to_its_end_and_tells_nobody(
     await client.work("payments")
     ended = await sagas.ends("mine")
     assert (ended.state, ended.owner) == ("COMPLETED", "headless")
-    assert await store.changed("cluster-1", 0.01) == []
+    assert await store.changed(["cluster-1"], 0.01) == []
 
 
 async def test_a_group_that_is_not_there_can_not_be_made_once_it_was_let_go(sagas: Sagas) -> None:
@@ -85,7 +97,7 @@ async def test_a_removed_group_leaves_no_change_behind(sagas: Sagas) -> None:
     await store.create([owned("mine", job("charge"))])
     await sagas.groups.cancel_group("mine")
     await sagas.groups.remove_group("mine")
-    assert await store.changed("cluster-1", 0.01) == []
+    assert await store.changed(["cluster-1"], 0.01) == []
 
 
 async def test_groups_are_read_together_and_one_that_cannot_be_holds_up_no_other(

@@ -1,4 +1,8 @@
-{{/* What everything of a release is called. Selectors are built of it, so it must never change. */}}
+{{/*
+What everything of a release is called. Selectors are built of it, so it must never change.
+
+Whatever a person names is quoted where it stands: a namespace may be called 2024.
+*/}}
 {{- define "jobgroup.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" }}
 {{- end }}
@@ -6,7 +10,11 @@
 {{- define "jobgroup.fullname" -}}
 {{- $name := include "jobgroup.name" . }}
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}
-{{- default $full .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- $full = default $full .Values.fullnameOverride | replace "." "-" | trunc 50 | trimAll "-" }}
+{{- if not (regexMatch "^[a-z]" $full) }}
+{{- fail (printf "fullnameOverride: everything would be called %s, but the name of a Service begins with a letter; give another one" $full) }}
+{{- end }}
+{{- $full }}
 {{- end }}
 
 {{- define "jobgroup.account" -}}
@@ -22,8 +30,8 @@
 {{- end }}
 
 {{- define "jobgroup.selector" -}}
-app.kubernetes.io/name: {{ include "jobgroup.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "jobgroup.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "jobgroup.labels" -}}
@@ -36,8 +44,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{/* How every object of the release begins: (list $ "suffix of its name"). */}}
 {{- define "jobgroup.metadata" -}}
 {{- $root := first . -}}
-name: {{ include "jobgroup.fullname" $root }}{{ last . }}
-namespace: {{ $root.Release.Namespace }}
+name: {{ print (include "jobgroup.fullname" $root) (last .) | quote }}
+namespace: {{ $root.Release.Namespace | quote }}
 labels:
   {{- include "jobgroup.labels" $root | nindent 2 }}
 {{- end }}
@@ -45,7 +53,7 @@ labels:
 {{/* The same for an object that belongs to no namespace. */}}
 {{- define "jobgroup.clusterMetadata" -}}
 {{- $root := first . -}}
-name: {{ include "jobgroup.fullname" $root }}{{ last . }}
+name: {{ print (include "jobgroup.fullname" $root) (last .) | quote }}
 labels:
   {{- include "jobgroup.labels" $root | nindent 2 }}
 {{- end }}

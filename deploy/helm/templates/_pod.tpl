@@ -1,7 +1,7 @@
 {{/* What the operator and the hook that says goodbye for it have in common: who they are and what they know. */}}
 
 {{- define "jobgroup.podSpec" -}}
-serviceAccountName: {{ include "jobgroup.account" . }}
+serviceAccountName: {{ include "jobgroup.account" . | quote }}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
@@ -16,7 +16,7 @@ securityContext:
   seccompProfile:
     type: RuntimeDefault
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector:
@@ -37,7 +37,7 @@ volumes:
 {{- end }}
 
 {{- define "jobgroup.container" -}}
-image: {{ include "jobgroup.image" . }}
+image: {{ include "jobgroup.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 securityContext:
   {{- include "jobgroup.restricted" . | nindent 2 }}
@@ -47,7 +47,7 @@ env:
 - name: POD_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
 - name: LEASE_NAME
-  value: {{ include "jobgroup.fullname" . }}
+  value: {{ include "jobgroup.fullname" . | quote }}
 {{- include "jobgroup.redisEnv" . | nindent 0 }}
 - name: BULLMQ_PREFIX
   value: {{ .Values.redis.prefix | quote }}
@@ -59,7 +59,7 @@ env:
   value: {{ .Values.logFormat }}
 {{- if .Values.watchNamespaces }}
 - name: KOPF_RUN_NAMESPACES
-  value: {{ join " " .Values.watchNamespaces }}
+  value: {{ join " " .Values.watchNamespaces | quote }}
 {{- else }}
 - name: KOPF_RUN_CLUSTERWIDE
   value: "true"

@@ -49,25 +49,25 @@
 {{- with .Values.redis.existingSecret }}
 {{- if .name }}
 - secret:
-    name: {{ .name }}
+    name: {{ .name | quote }}
     items:
     {{- with .urlKey }}
-    - {key: {{ . }}, path: url}
+    - {key: {{ . | quote }}, path: url}
     {{- end }}
     {{- with .usernameKey }}
-    - {key: {{ . }}, path: username}
+    - {key: {{ . | quote }}, path: username}
     {{- end }}
     {{- with .passwordKey }}
-    - {key: {{ . }}, path: password}
+    - {key: {{ . | quote }}, path: password}
     {{- end }}
 {{- end }}
 {{- end }}
 {{- with .Values.redis.tls }}
 {{- if .caSecret }}
 - secret:
-    name: {{ .caSecret }}
+    name: {{ .caSecret | quote }}
     items:
-    - {key: {{ .caKey }}, path: ca.crt}
+    - {key: {{ .caKey | quote }}, path: ca.crt}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -1,6 +1,6 @@
 {{/* What the operator may do where the JobGroups are, verb by verb. */}}
 {{- define "jobgroup.rules" -}}
-# A namespace on its way out, and kube-system, whose uid names the cluster.
+# Whether a namespace is on its way out. Granted everywhere, it covers kube-system, whose uid names the cluster.
 - apiGroups: [""]
   resources: [namespaces]
   verbs: [get]
@@ -34,9 +34,9 @@
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ index . 1 }}
-  name: {{ last . }}
+  name: {{ last . | quote }}
 subjects:
 - kind: ServiceAccount
-  name: {{ include "jobgroup.account" $root }}
-  namespace: {{ $root.Release.Namespace }}
+  name: {{ include "jobgroup.account" $root | quote }}
+  namespace: {{ $root.Release.Namespace | quote }}
 {{- end }}
