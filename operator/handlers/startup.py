@@ -194,8 +194,8 @@ def choose(settings: kopf.OperatorSettings) -> None:
     settings.watching.chunk_size = 100
     settings.watching.server_timeout = 300
     settings.watching.connect_timeout = 10
-    # Handlers return at once, so a task for each object is soon gone: a limit would only have bodies
-    # wait for tasks that idle. Nor may it be 0, for which Python 3.11 never looks into the queue.
+    # Handlers return at once, so an object's task is soon gone: a limit would only have bodies wait
+    # for tasks that idle. With a timeout of 0 Python 3.11 would never look into the queue.
     settings.queueing.worker_limit = None
     settings.queueing.idle_timeout = 0.001
     settings.queueing.exit_timeout = 1
