@@ -216,5 +216,10 @@ def load(engine: Engine, cluster: Cluster, made: TestImages) -> None:
     engine.run(*command, *every, doing="Loading the images into the cluster")
 
 
+def is_kept() -> bool:
+    """Say whether what a failed test leaves is to stay, and the cluster with it."""
+    return os.environ.get("KEEP", "0") not in ("", "0")
+
+
 def program(name: str) -> Path:
     return binaries.find(name)[name]

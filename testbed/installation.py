@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from testbed.binaries import find
+from testbed import binaries, last_words
 from testbed.commands import run
 from testbed.errors import Unavailable
 from testbed.helm import find_helm
+from testbed.kubectl import Kubectl
 
 CHART = Path(__file__).resolve().parents[1] / "deploy" / "helm"
 NAMESPACE = "jobgroup-e2e"
@@ -27,7 +28,12 @@ def install(operator_image: str, redis_image: str, **values: str) -> None:
     }
     options = [f"--set={name}={value}" for name, value in settings.items()]
     options += ["--create-namespace", "--wait", "--timeout=3m"]
-    _helm("upgrade", "--install", RELEASE, CHART, *options, doing="Installing the chart")
+    try:
+        _helm("upgrade", "--install", RELEASE, CHART, *options, doing="Installing the chart")
+    except Unavailable as refusal:
+        # helm knows that a pod is not ready, and not why.
+        folder = last_words.save("installing", Kubectl(str(_program()), NAMESPACE))
+        raise Unavailable(f"{refusal}\nLogs and events are in {folder}.") from refusal
 
 
 def uninstall() -> str:
@@ -56,7 +62,11 @@ def remove() -> None:
 
 
 def _kubectl(*arguments: str, doing: str) -> str:
-    return run(find("kubectl")["kubectl"], *arguments, doing=doing)
+    return run(_program(), *arguments, doing=doing)
+
+
+def _program() -> Path:
+    return binaries.find("kubectl")["kubectl"]
 
 
 def _helm(*arguments: str | Path, doing: str) -> str:

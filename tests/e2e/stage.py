@@ -11,8 +11,8 @@ from typing import Any
 from testbed.cluster import TestImages
 from testbed.examples import ORDERS
 from testbed.installation import NAMESPACE, REDIS_POD, REDIS_URL, RELEASE
+from testbed.kubectl import PATIENCE, Kubectl
 from testbed.resources import manifest
-from tests.e2e.kubectl import PATIENCE, Kubectl
 
 SCRIPTS = Path(__file__).resolve().parent / "workers"
 # Longer than any story.
