@@ -350,7 +350,7 @@ class TestRun:
         assert e2e.main([]) == 2
         folder = cache_dir() / "e2e-failures" / "installing"
         said = capsys.readouterr()
-        assert said.err.startswith("Installing the chart failed: Error: context deadline exceeded")
+        assert said.err.startswith("helm upgrade failed: Error: context deadline exceeded\n")
         assert said.err.endswith(f"Logs and events are in {folder}.\n")
         events = folder / installation.NAMESPACE / "events.txt"
         assert events.read_text() == "no room for the pod\n"
