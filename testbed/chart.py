@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from testbed.commands import completed
+from testbed.errors import Unavailable
 from testbed.helm import find_helm
 
 CHART = Path(__file__).resolve().parents[1] / "deploy" / "helm"
@@ -20,7 +21,7 @@ Values = Mapping[str, Any]
 Manifest = dict[str, Any]
 
 
-class Refused(Exception):
+class Refused(Unavailable):
     """helm refused; the message is what it said."""
 
 
@@ -28,7 +29,7 @@ def helm(*arguments: str | Path) -> str:
     """Run helm and return what it prints."""
     done = completed([find_helm(), *arguments], None)
     if done.returncode != 0:
-        raise Refused(done.stderr.strip())
+        raise Refused(f"helm {arguments[0]} failed: {done.stderr.strip()}")
     return done.stdout
 
 

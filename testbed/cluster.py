@@ -11,6 +11,7 @@ from typing import Any
 from testbed import audit, binaries, images, installation, own_images
 from testbed.builders import Docker
 from testbed.cache import cache_dir
+from testbed.chart import RELEASE
 from testbed.commands import run
 from testbed.engine import Engine
 from testbed.errors import Unavailable
@@ -54,6 +55,11 @@ class TestImages:
     def environment(self) -> dict[str, str]:
         """Return the variables that name them."""
         return {variable: getattr(self, field) for variable, field in IMAGE_VARIABLES.items()}
+
+    @property
+    def workers(self) -> dict[str, str]:
+        """Return those of the workers, by what they are written in."""
+        return {"node": self.node_workers, "python": self.python_workers}
 
 
 IMAGE_VARIABLES = {
@@ -175,7 +181,7 @@ def _kind_config() -> dict[str, Any]:
 
 def _audit_policy() -> Path:
     """Write down what the API server is to note: what the operator asks of it, and no more."""
-    account = f"system:serviceaccount:{installation.NAMESPACE}:{installation.RELEASE}"
+    account = f"system:serviceaccount:{installation.NAMESPACE}:{RELEASE}"
     rules = [{"level": "Metadata", "users": [account]}, {"level": "None"}]
     file = cache_dir() / "audit-policy.json"
     file.write_text(json.dumps({**audit.POLICY, "rules": rules}, indent=2))
@@ -214,6 +220,11 @@ def load(engine: Engine, cluster: Cluster, made: TestImages) -> None:
     command = (program("kind"), "load", "docker-image", "--name", cluster.kind_name or "")
     every = made.environment.values()
     engine.run(*command, *every, doing="Loading the images into the cluster")
+
+
+def is_kept() -> bool:
+    """Say whether what a failed test leaves is to stay, and the cluster with it."""
+    return os.environ.get("KEEP", "0") not in ("", "0")
 
 
 def program(name: str) -> Path:

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
 def _on_chosen_cluster(arguments: Sequence[str]) -> int:
     match os.environ.get("E2E_CLUSTER", "kind"):
         case "kind":
-            return _on_own_cluster(arguments, keep=os.environ.get("KEEP", "0") not in ("", "0"))
+            return _on_own_cluster(arguments, keep=cluster.is_kept())
         case "existing":
             return _on_existing_cluster(arguments)
         case other:
@@ -114,8 +114,14 @@ def _stories(chosen: Cluster, test_images: TestImages, arguments: Sequence[str])
     os.environ.update(test_images.environment)
     os.environ["KUBECONFIG"] = str(chosen.kubeconfig)
     os.environ["E2E_KUBECTL"] = str(cluster.program("kubectl"))
-    with _step("installing the chart"):
-        installation.install(test_images.operator, test_images.redis)
+    try:
+        with _step("installing the chart"):
+            installation.install(test_images.operator, test_images.redis)
+    except Unavailable as refusal:
+        # Not raised: what is kept is not kept when a run breaks off, and this cluster has more to
+        # tell than any other.
+        print(refusal, file=sys.stderr, flush=True)
+        return GAVE_UP
     with _step("stories side by side"):
         together = _pytest("-m", "not alone", "-n", SIDE_BY_SIDE, "--dist=loadfile", *arguments)
     with _step("stories that need the operator for themselves"):

@@ -1,4 +1,4 @@
-"""The workers of examples/order-fulfilment as they stand, with the BullMQ installed here."""
+"""examples/order-fulfilment as it stands: its workers with the BullMQ installed here, its books."""
 
 import shutil
 import sys
@@ -8,6 +8,25 @@ from testbed.stock import CLIENTS
 from testbed.toolchain import node
 
 ORDERS = Path(__file__).resolve().parents[1] / "examples" / "order-fulfilment"
+# What the shop has in its books once order.yaml is fulfilled, whatever was refused and undone.
+BOOKS = {
+    "payments": {"pay-123": "99.99"},
+    "reservations": {"res-123": "2"},
+    "parcels": {"box-123": "Lisbon"},
+}
+
+
+def book_keys(prefix: str = "bull") -> dict[str, str]:
+    """Return where in Redis each of the shop's books is."""
+    return {book: f"{prefix}-shop:{book}" for book in BOOKS}
+
+
+def with_images(file: str, **images: str) -> str:
+    """Return a manifest of the example with the images of its workers, node= and python=."""
+    text = (ORDERS / file).read_text()
+    for flavour, image in images.items():
+        text = text.replace(f"image: order-workers:{flavour}", f"image: {image}")
+    return text
 
 
 def node_worker(folder: Path) -> list[str]:

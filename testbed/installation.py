@@ -2,17 +2,24 @@
 
 from pathlib import Path
 
-from testbed.binaries import find
+from testbed import binaries, last_words
+from testbed.chart import CHART, RELEASE, Refused, helm
 from testbed.commands import run
 from testbed.errors import Unavailable
-from testbed.helm import find_helm
+from testbed.kubectl import Kubectl
 
-CHART = Path(__file__).resolve().parents[1] / "deploy" / "helm"
 NAMESPACE = "jobgroup-e2e"
-RELEASE = "jobgroup-operator"
 REDIS_POD = f"{RELEASE}-redis-0"
 REDIS_HOST = f"{RELEASE}-redis.{NAMESPACE}.svc.cluster.local"
 REDIS_URL = f"redis://{REDIS_HOST}:6379/0"
+# The example's workers look for it in their own namespace, under this name.
+REDIS_ALIAS = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "redis"},
+    "spec": {"type": "ExternalName", "externalName": REDIS_HOST},
+}
+WAIT = ("--namespace", NAMESPACE, "--wait", "--timeout=3m")
 
 
 def install(operator_image: str, redis_image: str, **values: str) -> None:
@@ -26,13 +33,17 @@ def install(operator_image: str, redis_image: str, **values: str) -> None:
         **values,
     }
     options = [f"--set={name}={value}" for name, value in settings.items()]
-    options += ["--create-namespace", "--wait", "--timeout=3m"]
-    _helm("upgrade", "--install", RELEASE, CHART, *options, doing="Installing the chart")
+    try:
+        helm("upgrade", "--install", RELEASE, CHART, *options, "--create-namespace", *WAIT)
+    except Refused as refusal:
+        # helm knows that a pod is not ready, and not why.
+        folder = last_words.save("installing", Kubectl(str(_program()), NAMESPACE))
+        raise Unavailable(f"{refusal}\nLogs and events are in {folder}.") from refusal
 
 
-def uninstall() -> str:
+def uninstall() -> None:
     """Uninstall the chart and wait until its objects are gone."""
-    return _helm("uninstall", RELEASE, "--wait", "--timeout=3m", doing="Uninstalling the chart")
+    helm("uninstall", RELEASE, *WAIT)
 
 
 def refuse_others() -> None:
@@ -56,8 +67,8 @@ def remove() -> None:
 
 
 def _kubectl(*arguments: str, doing: str) -> str:
-    return run(find("kubectl")["kubectl"], *arguments, doing=doing)
+    return run(_program(), *arguments, doing=doing)
 
 
-def _helm(*arguments: str | Path, doing: str) -> str:
-    return run(find_helm(), "--namespace", NAMESPACE, *arguments, doing=doing)
+def _program() -> Path:
+    return binaries.find("kubectl")["kubectl"]

@@ -26,10 +26,12 @@ MODULE = Module(
     minutes=2,
 )
 STEP_SECONDS = 30
-# What Prometheus adds to all that it scrapes from one Service.
-TARGET = {"job": "jobgroup-operator", "namespace": "jobgroups"}
+# What Prometheus calls the Service that it scrapes, in every namespace that has one.
+JOB = "jobgroup-operator"
+NAMESPACE = "jobgroups"
 
-# What each replica told at one step; a replica that is down told nothing.
+# What each replica told at one step; a replica that is down told nothing. One of another operator
+# is named with its namespace, as in elsewhere/replica.
 Moment = Mapping[str, Scrape]
 Labels = dict[str, str]
 
@@ -125,6 +127,12 @@ def _series(history: Sequence[Moment]) -> list[dict[str, Any]]:
                 values = series.setdefault((replica, name, labels), [None] * len(history))
                 values[step] = value
     return [
-        {"labels": {"__name__": name, **TARGET, "pod": replica, **dict(labels)}, "values": values}
+        {"labels": {"__name__": name, **_target(replica), **dict(labels)}, "values": values}
         for (replica, name, labels), values in series.items()
     ]
+
+
+def _target(replica: str) -> Labels:
+    """Return what Prometheus adds to all that it scrapes from a replica."""
+    namespace, _, pod = replica.rpartition("/")
+    return {"job": JOB, "namespace": namespace or NAMESPACE, "pod": pod}

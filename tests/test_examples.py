@@ -18,7 +18,7 @@ from jobgroup.definition import read_plans
 from jobgroup.listeners import has_listener
 from jobgroup.queues import Queues
 from testbed.apiserver import ApiServer
-from testbed.examples import ORDERS, node_worker, python_worker
+from testbed.examples import BOOKS, ORDERS, book_keys, node_worker, python_worker
 from testbed.fixtures import QueueNamer
 from testbed.processes import leashed
 from testbed.stock import CLIENTS, PATIENCE_SECONDS, StockClient
@@ -106,8 +106,7 @@ async def run(groups: JobGroups, text: str) -> GroupState:
 async def books(groups: JobGroups, prefix: str) -> dict[str, dict[str, str]]:
     """Return what the shop has in its books."""
     redis: Any = groups.store.redis
-    names = ("payments", "reservations", "parcels")
-    return {name: await redis.hgetall(f"{prefix}-shop:{name}") for name in names}
+    return {book: await redis.hgetall(key) for book, key in book_keys(prefix).items()}
 
 
 async def test_an_order_is_done_or_undone(groups: JobGroups, prefix: str, worker: Starter) -> None:
@@ -132,11 +131,7 @@ async def test_an_order_is_done_or_undone(groups: JobGroups, prefix: str, worker
             "reserved 2 of teapot for order 123",
             "reserved 2 of teapot for order 124",
         ]
-    assert await books(groups, prefix) == {
-        "payments": {"pay-123": "99.99"},
-        "reservations": {"res-123": "2"},
-        "parcels": {"box-123": "Lisbon"},
-    }
+    assert await books(groups, prefix) == BOOKS
 
 
 async def test_what_runs_twice_is_done_and_undone_once(

@@ -22,20 +22,14 @@ from testbed.cache import locked
 from testbed.commands import run
 from testbed.demo.__main__ import PATIENCE_SECONDS, Demo, main
 from testbed.demo.outcome import Unexpected
-from testbed.demo.parts import BOOKS, PREFIX, WORK_MS, Write, offer_kubectl, tell_time
-from testbed.examples import ORDERS
+from testbed.demo.parts import PREFIX, WORK_MS, Write, offer_kubectl, tell_time
+from testbed.examples import book_keys, with_images
 from testbed.processes import Server
 
 NAME = "jobgroup-demo"
 UNDOER = "payments-undo-worker"
 COOLDOWN_SECONDS = 5
 PODS = "/api/v1/namespaces/default/pods"
-ALIAS = {
-    "apiVersion": "v1",
-    "kind": "Service",
-    "metadata": {"name": "redis"},
-    "spec": {"type": "ExternalName", "externalName": installation.REDIS_HOST},
-}
 
 
 class KindParts:
@@ -64,13 +58,10 @@ class KindParts:
     def deploy_example(self) -> None:
         """Start the example's workers, slow enough to be watched; those that undo are asleep."""
         alias = self.folder / "redis.json"
-        alias.write_text(json.dumps(ALIAS))
+        alias.write_text(json.dumps(installation.REDIS_ALIAS))
         self.ask("apply", "-f", str(alias))
         for file in ("workers.yaml", "deployment-node.yaml"):
-            text = (ORDERS / file).read_text()
-            text = text.replace("order-workers:node", self._made.node_workers)
-            text = text.replace("order-workers:python", self._made.python_workers)
-            (self.folder / file).write_text(text)
+            (self.folder / file).write_text(with_images(file, **self._made.workers))
             self.ask("apply", "-f", str(self.folder / file))
         deployments = ("deployment/order-workers", f"deployment/{UNDOER}")
         self.ask("set", "env", *deployments, f"WORK_MS={WORK_MS}")
@@ -99,8 +90,8 @@ class KindParts:
         """Return what the shop has in its books."""
         redis = ("exec", "-n", installation.NAMESPACE, installation.REDIS_POD, "--", "redis-cli")
         return {
-            book: json.loads(self.ask(*redis, "--json", "HGETALL", f"{PREFIX}-shop:{book}"))
-            for book in BOOKS
+            book: json.loads(self.ask(*redis, "--json", "HGETALL", key))
+            for book, key in book_keys(PREFIX).items()
         }
 
     def stop(self) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.examples import BOOKS
+
 ENDED = ("COMPLETED", "FAILED", "FAILED_COMPENSATION")
 
 
@@ -45,12 +47,6 @@ ORDERS = (
         frozenset({"Failed", "Compensating", "Compensated"}),
     ),
 )
-# What the shop must have in its books in the end: all of the first order, nothing of the second.
-BOOKS = {
-    "payments": {"pay-123": "99.99"},
-    "reservations": {"res-123": "2"},
-    "parcels": {"box-123": "Lisbon"},
-}
 
 
 def ending(status: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from redis import Redis
 
 from testbed.apiserver import ApiServer
 from testbed.errors import Unavailable
-from testbed.examples import node_worker, python_worker
+from testbed.examples import book_keys, node_worker, python_worker
 from testbed.operators import start_operator
 from testbed.processes import Server
 from testbed.redis_server import RedisServer
@@ -25,7 +25,6 @@ QUEUES = {"worker.mjs": ("payments",), "worker.py": ("inventory", "shipping")}
 # How long a job takes: long enough to be seen.
 WORK_MS = "600"
 LABEL_WIDTH = 60
-BOOKS = ("payments", "reservations", "parcels")
 
 Part = TypeVar("Part")
 Write = Callable[..., None]
@@ -89,7 +88,7 @@ class Parts:
     def books(self) -> dict[str, dict[str, str]]:
         """Return what the shop has in its books."""
         with Redis.from_url(self.redis.url, decode_responses=True) as redis:
-            return {name: redis.hgetall(f"{PREFIX}-shop:{name}") for name in BOOKS}
+            return {book: redis.hgetall(key) for book, key in book_keys(PREFIX).items()}
 
 
 @contextmanager

@@ -4,6 +4,7 @@ Nobody runs pods here. Where the end of one is waited for, the test does what it
 """
 
 import json
+import re
 import secrets
 import subprocess
 import sys
@@ -18,7 +19,8 @@ from testbed import audit
 from testbed.apiserver import ApiServer
 from testbed.chart import CHART, REDIS, Refused, Values, helm, render, with_values
 from testbed.helm import find_helm
-from testbed.operators import environment, start_operator
+from testbed.operators import ask, environment, start_operator
+from testbed.processes import Server, on_free_port
 from testbed.redis_server import RedisServer
 from testbed.resources import Resources, install_crds, is_served, manifest, until
 from testbed.sagas import job, undo
@@ -30,6 +32,7 @@ from tests.deploy.test_chart import BUNDLED, WATCHED
 RELEASE = "sagas"
 NAME = "sagas-jobgroup-operator"
 UNDOS = {"pay": undo("refund")}
+DOCKERFILE = Path(__file__).resolve().parents[2] / "Dockerfile"
 FROZEN = Path(__file__).resolve().parent / "frozen"
 KINDS = (
     "serviceaccounts,services,deployments,statefulsets,jobs,poddisruptionbudgets,networkpolicies,"
@@ -176,6 +179,34 @@ def test_it_is_uninstalled_and_installed_again(release: Release, tmp_path: Path)
             resources.goes("order")
 
 
+@pytest.mark.parametrize("values", [{}, WATCHED], ids=["everywhere", "watched"])
+def test_what_the_chart_tells_the_image_starts_it(
+    release: Release, tmp_path: Path, values: Values
+) -> None:
+    with RedisServer(tmp_path) as redis:
+        release.install({"redis": {"url": redis.url}, **values})
+        identity = release.api.identity(release.namespace, NAME)
+        where = ("deployment", NAME, "-n", release.namespace)
+        found = json.loads(release.api.kubectl("get", *where, "-o", "json"))
+        (container,) = found["spec"]["template"]["spec"]["containers"]
+        env = told(container) | {"POD_NAMESPACE": release.namespace}
+        (entry,) = re.findall(r'ENTRYPOINT \["python3", "/app/(.+)"\]', DOCKERFILE.read_text())
+        assert "command" not in container
+        command = [sys.executable, str(DOCKERFILE.parent / entry), *container["args"]]
+
+        def start(port: int) -> Server:
+            settings = environment(identity, redis.url, "bull", "pod") | env | {"PORT": str(port)}
+            log, is_up = tmp_path / "pod.log", lambda _: ask(port, "/livez")[0] != 0
+            return Server("pod", command, log, is_up, settings)
+
+        with on_free_port(start)[0]:
+            shop = Resources(release.api, "shop")
+            shop.apply(manifest("order", job("pay")))
+            shop.reaches("order", state="ACTIVE")
+            shop.delete("order")
+            shop.goes("order")
+
+
 async def test_where_some_namespaces_are_watched_rights_in_these_are_enough_and_all_used(
     release: Release, tmp_path: Path, audit_log: Path
 ) -> None:
@@ -245,6 +276,11 @@ def watching(release: Release) -> dict[str, str]:
     }
 
 
+def told(container: dict[str, Any]) -> dict[str, str]:
+    """Return what a container is told, but for what only a cluster knows."""
+    return {each["name"]: each["value"] for each in container["env"] if "value" in each}
+
+
 def uninstall(release: Release, identity: Path, redis_url: str) -> str:
     """Uninstall a release, and return what its hook printed."""
     command = [str(find_helm()), "uninstall", RELEASE, *release.where]
@@ -266,8 +302,7 @@ def run_the_hook(release: Release, identity: Path, redis_url: str) -> str:
     wait_for(lambda: bool(kubectl("get", "job", name, "--ignore-not-found", "-o", "name")))
     found: dict[str, Any] = json.loads(kubectl("get", "job", name, "-o", "json"))
     (container,) = found["spec"]["template"]["spec"]["containers"]
-    env = {each["name"]: each["value"] for each in container["env"] if "value" in each}
-    env["POD_NAMESPACE"] = release.namespace
+    env = told(container) | {"POD_NAMESPACE": release.namespace}
     done = subprocess.run(
         [sys.executable, *container["command"][1:]],
         env=environment(identity, redis_url, "bull", name) | env,

@@ -7,18 +7,16 @@ import os
 import re
 import uuid
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
 import pytest
 
-from testbed.cache import cache_dir
-from testbed.cluster import IMAGE_VARIABLES, TestImages
+from testbed import last_words
+from testbed.cluster import IMAGE_VARIABLES, TestImages, is_kept
 from testbed.installation import NAMESPACE
-from tests.e2e.kubectl import Kubectl, is_kept
+from testbed.kubectl import Kubectl
 from tests.e2e.stage import Stage
 
 failed = pytest.StashKey[bool]()
-KINDS = "jobgroups,workerpools,deployments,statefulsets,pods,services,leases"
 # These take the operator away from the others, so they come last, and in this order.
 LAST = ("test_uninstall.py", "test_rbac.py")
 
@@ -51,7 +49,9 @@ def stage(images: TestImages, request: pytest.FixtureRequest) -> Iterator[Stage]
     finally:
         broken = request.node.stash.get(failed, False)
         if broken:
-            save_last_words(kubectl, request.node.name)
+            test = request.node.name
+            folder = last_words.save(test, kubectl, kubectl.elsewhere(NAMESPACE))
+            print(f"Logs and events of {test} are in {folder}")
         if not (broken and is_kept()):
             kubectl("delete", "namespace", kubectl.namespace, "--wait=false", "--ignore-not-found")
 
@@ -65,26 +65,3 @@ def pytest_runtest_makereport(
     if report.failed:
         item.stash[failed] = True
     return report
-
-
-def save_last_words(kubectl: Kubectl, test: str) -> None:
-    """Save what one would ask first of the story's namespace and of the operator's."""
-    folder = Path(os.environ.get("E2E_FAILURES") or cache_dir() / "e2e-failures") / test
-    for each in (kubectl, kubectl.elsewhere(NAMESPACE)):
-        _save_namespace(each, folder / each.namespace)
-    print(f"Logs and events of {test} are in {folder}")
-
-
-def _save_namespace(kubectl: Kubectl, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-
-    def save(name: str, *arguments: str) -> None:
-        done = kubectl.attempt(*arguments)
-        (folder / name).write_text(done.stdout + done.stderr)
-
-    save("events.txt", "get", "events", "--sort-by=.metadata.creationTimestamp")
-    save("objects.yaml", "get", KINDS, "--output=yaml")
-    for pod in kubectl.attempt("get", "pods", "--output=name").stdout.split():
-        name = pod.removeprefix("pod/")
-        save(f"{name}.log", "logs", name, "--all-containers", "--prefix")
-        save(f"{name}.previous.log", "logs", name, "--all-containers", "--prefix", "--previous")

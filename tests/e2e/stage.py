@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from testbed.chart import RELEASE
 from testbed.cluster import TestImages
-from testbed.examples import ORDERS
-from testbed.installation import NAMESPACE, REDIS_POD, REDIS_URL, RELEASE
+from testbed.examples import with_images
+from testbed.installation import NAMESPACE, REDIS_POD, REDIS_URL
+from testbed.kubectl import PATIENCE, Kubectl
 from testbed.resources import manifest
-from tests.e2e.kubectl import PATIENCE, Kubectl
 
 SCRIPTS = Path(__file__).resolve().parent / "workers"
 # Longer than any story.
@@ -67,7 +68,7 @@ class Stage:
         env = {"REDIS_URL": REDIS_URL, "QUEUES": ",".join(queues), "TRAIL": self._trail}
         container = {
             "name": "worker",
-            "image": self._image(flavour),
+            "image": self._images.workers[flavour],
             "imagePullPolicy": "IfNotPresent",
             "command": [{"node": "node", "python": "python3"}[flavour], f"/app/story/{script}"],
             "env": [{"name": key, "value": value} for key, value in env.items()],
@@ -96,9 +97,7 @@ class Stage:
 
     def apply_example(self, file: str) -> None:
         """Apply a file of examples/order-fulfilment, with the images that this cluster has."""
-        text = (ORDERS / file).read_text()
-        for flavour in ("node", "python"):
-            text = text.replace(f"image: order-workers:{flavour}", f"image: {self._image(flavour)}")
+        text = with_images(file, **self._images.workers)
         self.kubectl("apply", "--filename=-", stdin=text)
 
     def begin_two_sagas(self) -> None:
@@ -129,9 +128,6 @@ class Stage:
     @property
     def _trail(self) -> str:
         return f"trail:{self.kubectl.namespace}"
-
-    def _image(self, flavour: str) -> str:
-        return {"node": self._images.node_workers, "python": self._images.python_workers}[flavour]
 
 
 class OperatorPods:

@@ -1,6 +1,6 @@
 """Deleting a running saga undoes it first; kubectl returns when that is done."""
 
-from tests.e2e.kubectl import PATIENCE
+from testbed.kubectl import PATIENCE
 from tests.e2e.stage import NEVER, Stage
 
 

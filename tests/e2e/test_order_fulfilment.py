@@ -8,20 +8,16 @@ import json
 
 import pytest
 
-from testbed.installation import REDIS_HOST
+from testbed import examples
+from testbed.installation import REDIS_ALIAS
 from tests.e2e.stage import Stage, told
-
-BOOKS = ("payments", "reservations", "parcels")
 
 
 @pytest.fixture
 def shop(stage: Stage) -> Stage:
     """Give the example what it expects: a Redis called `redis`, workers, and empty books."""
-    alias = {"type": "ExternalName", "externalName": REDIS_HOST}
-    stage.kubectl.apply(
-        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "redis"}, "spec": alias}
-    )
-    stage.redis("DEL", *(f"bull-shop:{book}" for book in BOOKS))
+    stage.kubectl.apply(REDIS_ALIAS)
+    stage.redis("DEL", *examples.book_keys().values())
     stage.apply_example("workers.yaml")
     return stage
 
@@ -29,7 +25,8 @@ def shop(stage: Stage) -> Stage:
 def books(shop: Stage) -> dict[str, dict[str, str]]:
     """Return what the shop has in its books."""
     return {
-        book: json.loads(shop.redis("--json", "HGETALL", f"bull-shop:{book}")) for book in BOOKS
+        book: json.loads(shop.redis("--json", "HGETALL", key))
+        for book, key in examples.book_keys().items()
     }
 
 
@@ -39,11 +36,7 @@ def test_an_order_is_fulfilled(shop: Stage) -> None:
     shop.kubectl("wait", "--for=condition=Finished", "jobgroup/order-123", "--timeout=180s")
 
     shop.sees("order-123", state="COMPLETED", progress="3/3")
-    assert books(shop) == {
-        "payments": {"pay-123": "99.99"},
-        "reservations": {"res-123": "2"},
-        "parcels": {"box-123": "Lisbon"},
-    }
+    assert books(shop) == examples.BOOKS
 
 
 @pytest.mark.parametrize("flavour", ["node", "python"])
@@ -63,6 +56,6 @@ def test_a_refused_order_is_undone_by_workers_that_slept(shop: Stage, flavour: s
     shop.sees("order-124", state="FAILED", undone="2/2")
     assert told(shop.kubectl, "order-124") >= {"Failed", "Compensating", "Compensated"}
     assert told(shop.kubectl, "payments-undo") >= {"Scaled"}
-    assert books(shop) == {book: {} for book in BOOKS}
+    assert not any(books(shop).values())
     shop.kubectl.wait("deployment/payments-undo-worker", ".spec.replicas", 0)
     shop.kubectl.wait_gone("pods", "--selector=app=payments-undo-worker")

@@ -3,8 +3,9 @@
 import pytest
 
 from testbed import audit
+from testbed.chart import RELEASE
 from testbed.cluster import AUDIT_LOG
-from testbed.installation import NAMESPACE, RELEASE
+from testbed.installation import NAMESPACE
 from tests.e2e.stage import Stage
 
 KINDS = "clusterroles,clusterrolebindings,roles,rolebindings"

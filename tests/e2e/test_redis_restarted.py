@@ -3,7 +3,7 @@
 import pytest
 
 from testbed.installation import REDIS_POD
-from tests.e2e.kubectl import PATIENCE
+from testbed.kubectl import PATIENCE
 from tests.e2e.stage import Stage
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from testbed import installation
 from testbed.cluster import TestImages
-from tests.e2e.kubectl import PATIENCE
+from testbed.kubectl import PATIENCE
 from tests.e2e.stage import NEVER, Stage
 
 

@@ -190,5 +190,19 @@ async def test_nobody_is_there_to_lead(stage: Stage) -> None:
     operator.server.kill()
     assert operator.probe("/metrics")[0] == 0
     # Prometheus looks back five minutes for what was last told.
-    found = firing([*lasting(before, HOUR), *lasting({}, 600)], RULES)
-    assert found == {"JobGroupNoLeader": [{}]}
+    gone = [*lasting(before, HOUR), *lasting({}, 600)]
+    assert firing(gone, RULES) == {"JobGroupNoLeader": [SERVICE]}
+    # Nobody remembers for ever who was there, but that nobody is there is said for ever.
+    assert firing([*gone, *lasting({}, DAY)], RULES) == {"JobGroupNoLeader": [{}]}
+
+
+async def test_nobody_is_there_to_lead_while_another_operator_is_well(stage: Stage) -> None:
+    operator = stage.operator()
+    leads(operator)
+    (well,) = moment(operator).values()
+    both, other = {"replica": well, "elsewhere/replica": well}, {"elsewhere/replica": well}
+    assert firing(lasting(both, HOUR), RULES) == {}
+    gone = [*lasting(both, HOUR), *lasting(other, 600)]
+    assert firing(gone, RULES) == {"JobGroupNoLeader": [SERVICE]}
+    # It is not called for again once it has been away for so long that it must be meant.
+    assert firing([*gone, *lasting(other, DAY)], RULES) == {}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import binaries, builders, cluster, e2e, engine, images
+from testbed import binaries, builders, cluster, e2e, engine, images, installation
 from testbed.builders import Docker
 from testbed.cache import cache_dir
 from testbed.cluster import Cluster, TestImages
@@ -332,6 +332,40 @@ class TestRun:
         monkeypatch.setattr(engine, "started", full)
         assert e2e.main([]) == 2
         assert capsys.readouterr().err.startswith("The disk is full;")
+
+    @pytest.mark.parametrize("keep", [True, False])
+    def test_of_a_chart_that_cannot_be_installed_it_is_saved_why(
+        self,
+        programs: ProgramMaker,
+        calls: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        keep: bool,
+    ) -> None:
+        for name in ("docker", "kind"):
+            programs(name, "")
+        programs("kubectl", 'case "$*" in *"get events"*) echo "no room for the pod" ;; esac')
+        programs("helm", 'echo "Error: context deadline exceeded" >&2; exit 1')
+        monkeypatch.setenv("HELM", "helm")
+        monkeypatch.setenv("KEEP", str(int(keep)))
+        # A run sets these; they are put back with what the test sets.
+        for name in ("KUBECONFIG", "KUBECACHEDIR", "E2E_KUBECTL", *IMAGES):
+            monkeypatch.setenv(name, "")
+        monkeypatch.delenv("E2E_FAILURES", raising=False)
+        monkeypatch.setattr(cluster, "made_images", lambda found: TestImages(*IMAGES.values()))
+        assert e2e.main([]) == 2
+        folder = cache_dir() / "e2e-failures" / "installing"
+        said = capsys.readouterr()
+        assert said.err.startswith("helm upgrade failed: Error: context deadline exceeded\n")
+        assert said.err.endswith(f"Logs and events are in {folder}.\n")
+        events = folder / installation.NAMESPACE / "events.txt"
+        assert events.read_text() == "no room for the pod\n"
+        # Before the cluster is gone; and one to look at stays.
+        called = calls.read_text().splitlines()
+        deleted = [n for n, call in enumerate(called) if call.startswith("kind delete")]
+        (asked,) = [n for n, call in enumerate(called) if "get events" in call]
+        assert [n > asked for n in deleted] == ([False] if keep else [False, True])
+        assert ("The cluster is kept." in said.out) == keep
 
     def test_an_interrupt_ends_the_run_and_cannot_disturb_the_clean_up(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

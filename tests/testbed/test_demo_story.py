@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from testbed.demo import story
-from testbed.demo.outcome import BOOKS, ORDERS, Unexpected, check_books
+from testbed.demo.outcome import ORDERS, Unexpected, check_books
 from testbed.demo.parts import must_run
 from testbed.demo.screen import CODE, Screen, paint, printable
 from testbed.errors import Unavailable
+from testbed.examples import BOOKS
 from testbed.processes import Server
 
 FULFILLED, REFUSED = ORDERS

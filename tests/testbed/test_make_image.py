@@ -38,7 +38,8 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("IMAGE", "BASE", "BUILDER", "ENGINE"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "bin").mkdir()
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    # Nothing else is on it: a machine may have a docker or a buildah of its own.
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     return tmp_path / "calls"
 
 
@@ -48,7 +49,7 @@ def tool(calls: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def make(name: str, runs: bool = True) -> None:
         program = calls.with_name("bin") / name
-        program.write_text(f'#!/bin/sh\necho "{name} $*" >> {calls}\n{TOOL}\n')
+        program.write_text(f'#!/bin/sh\nPATH=/usr/bin:/bin\necho "{name} $*" >> {calls}\n{TOOL}\n')
         program.chmod(0o755)
         if name == "docker" and runs:
             monkeypatch.setenv("ENGINE", "yes")

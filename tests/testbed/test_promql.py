@@ -55,6 +55,16 @@ def test_each_replica_has_series_of_its_own() -> None:
     assert answer.points == [[({"namespace": "jobgroups"}, 3.0)]] * 2
 
 
+def test_operators_are_told_apart_by_their_namespaces() -> None:
+    history = lasting({"one": lamps(hall=1)["one"], "elsewhere/one": lamps(hall=2)["one"]}, 30)
+    (answer,) = evaluate(history, ["sum by (namespace, pod) (lamp)"])
+    (points,) = answer.points
+    assert sorted((labels["namespace"], labels["pod"], value) for labels, value in points) == [
+        ("elsewhere", "one", 2.0),
+        ("jobgroups", "one", 1.0),
+    ]
+
+
 def test_an_expression_that_makes_no_sense_is_an_error() -> None:
     with pytest.raises(AssertionError, match=r"sum\(: .*unclosed left parenthesis"):
         evaluate([], ["sum("])

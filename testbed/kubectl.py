@@ -1,7 +1,6 @@
-"""kubectl in one namespace of the cluster under test."""
+"""kubectl in one namespace of a cluster."""
 
 import json
-import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -50,8 +49,3 @@ class Kubectl:
     def wait_gone(self, what: str, *more: str) -> None:
         """Wait until something is there no more."""
         self("wait", "--for=delete", what, *more, PATIENCE)
-
-
-def is_kept() -> bool:
-    """Say whether what a failed test leaves is to stay."""
-    return os.environ.get("KEEP", "0") not in ("", "0")
