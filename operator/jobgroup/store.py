@@ -63,6 +63,7 @@ class Store:
         self._read = load("read_group", folder, observer)
         self._read_jobs = load("read_jobs", folder, observer)
         self._disown = load("disown_group", folder, observer)
+        self._forbid = load("forbid_group", folder, observer)
         self._read_epoch = load("read_epoch", folder, observer)
         self._read_totals = load("read_totals", folder, observer)
         self.queues = Queues(redis, prefix, folder, observer)
@@ -134,6 +135,10 @@ class Store:
     async def disown(self, group_id: str) -> bool:
         """Let go of a group; one that is not there can never be made any more."""
         return bool(await self._call(self._disown, group_id, now=now_ms(), remembers=TOMBSTONE))
+
+    async def forbid(self, group_id: str) -> bool:
+        """Say whether a group is there; one that is not can never be made any more."""
+        return bool(await self._call(self._forbid, group_id, now=now_ms(), remembers=TOMBSTONE))
 
     async def epoch(self) -> str:
         """Return what this life of Redis is called; one that lost its data gets another name."""
