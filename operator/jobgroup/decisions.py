@@ -68,9 +68,7 @@ class Resource:
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "Resource":
         """Take from an object what matters."""
-        meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
-        if status.get("groupId", meta["uid"]) != meta["uid"]:
-            status = {}  # brought along from another object
+        meta, spec, status = body["metadata"], body.get("spec") or {}, own_status(body)
         finished = status.get("finishedAt")
         return cls(
             uid=meta["uid"],
@@ -124,6 +122,13 @@ def next_step(resource: Resource, group: GroupState | None, epoch: str, now: int
     if resource.state != group.state:
         return Step.REPORT
     return Step.DELETE if _is_past(_expiry(resource), now) else Step.REPORT
+
+
+def own_status(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an object's status says, unless it was brought along from another object."""
+    status: dict[str, Any] = body.get("status") or {}
+    uid = body["metadata"]["uid"]
+    return status if status.get("groupId", uid) == uid else {}
 
 
 def released(body: Mapping[str, Any]) -> list[str]:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from jobgroup.conditions import MAX_REASON, Trouble
+from jobgroup.conditions import MAX_REASON, Trouble, clean
 from jobgroup.news import News, event_of, news_of, news_of_trouble
 from jobgroup.snapshot import GroupState
+from jobgroup.status import derive_status
 from tests.builders import group
 
 NAMES = {"g-1": "charge"}
@@ -96,7 +97,7 @@ def test_hostile_words_do_no_harm(reason: str) -> None:
     told = [
         *news_of({}, replace(UNDONE, reason=reason), {"g-1": reason[:253]}),
         *news_of({}, replace(UNDONE, reason=reason, failed_job_id=""), {}),
-        news_of_trouble(Trouble("InvalidSpec", reason)),
+        *news_of_trouble({}, Trouble("InvalidSpec", reason)),
     ]
     for each in told:
         assert each.message.isprintable()
@@ -104,11 +105,18 @@ def test_hostile_words_do_no_harm(reason: str) -> None:
         assert event_of(each, BODY, 0)["message"] == each.message
 
 
-def test_trouble_is_a_warning() -> None:
-    said = "Group must contain at least one job"
-    assert news_of_trouble(Trouble("InvalidSpec", said)) == News(
-        "Warning", "InvalidSpec", said, said
-    )
+@pytest.mark.parametrize("said", ["Group must contain at least one job", "a\nb", "x" * 2_000])
+def test_trouble_is_a_warning_once(said: str) -> None:
+    trouble, told = Trouble("InvalidSpec", said), clean(said)
+    assert news_of_trouble({}, trouble) == [News("Warning", "InvalidSpec", told, told)]
+    status = derive_status(1, {}, 0, trouble=trouble)
+    assert news_of_trouble(status, trouble) == []
+    assert news_of_trouble(status, replace(trouble, message="another"))
+    assert news_of_trouble(status, replace(trouble, reason="Another"))
+
+
+def test_what_goes_away_by_itself_is_no_news() -> None:
+    assert news_of_trouble({}, Trouble("RedisUnavailable", "refused", stalled=False)) == []
 
 
 BODY: dict[str, Any] = {
