@@ -5,7 +5,11 @@ watch       every event -> the work queue
 workqueue   keys that are due, each once, errors retried
 reconcile   one object: gather, decide, take a step, look again
 report      what is known of a group -> status and events, written when something changed
+memory      what is remembered of objects under way, so that the API server need not be asked
 follow      what goes on in Redis -> which objects to look at
+pools       what waits in queues -> which WorkerPools to look at
+scaling     one pool: read its workload, decide, scale, say so
+targets     the workloads that pools scale
 cluster     the few typed calls on the Kubernetes API
 lease       who of several replicas works
 health      /livez, /readyz and /metrics
