@@ -21,6 +21,7 @@ from jobgroup.decisions import FINALIZER, NOTE, TROUBLES, Resource, Step, next_s
 from jobgroup.errors import (
     InvalidGroupStateError,
     InvalidSpecError,
+    RedisStateLostError,
     RefusedError,
     SpoiltKeyError,
 )
@@ -182,7 +183,7 @@ class Reconciler:
             trouble = Trouble(reason, str(error), stalled=False)
             await self._reporter.report(ref, body, trouble=trouble)
             raise
-        except SpoiltKeyError as refusal:
+        except (RedisStateLostError, SpoiltKeyError) as refusal:
             await self._refuse(ref, body, refusal)
             return None
 

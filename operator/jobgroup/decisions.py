@@ -142,16 +142,15 @@ def _first_steps(resource: Resource, epoch: str, now: int) -> Step:
         if _is_past(_expiry(resource), now):
             return Step.DELETE
         return Step.NOTHING if resource.observed == resource.generation else Step.REPORT
+    if resource.state not in ("", "PENDING"):
+        return Step.LOST  # it had a group
     if resource.is_noted and not resource.is_of(epoch):
-        return Step.LOST
-    if not resource.is_noted and resource.state not in ("", "PENDING"):
-        return Step.LOST  # it had a group, and somebody took the note away
-    if resource.state in ("", "PENDING"):
-        # Also after the claim: making the group may have been refused, or cut off by a crash.
-        if resource.cancel:
-            return Step.CANCELLED
-        if resource.suspend:
-            return Step.SUSPENDED
+        return Step.LOST  # it may have had one, in another life of Redis
+    # Also after the claim: making the group may have been refused, or cut off by a crash.
+    if resource.cancel:
+        return Step.CANCELLED
+    if resource.suspend:
+        return Step.SUSPENDED
     return Step.CREATE if resource.is_ours else Step.CLAIM
 
 

@@ -22,6 +22,7 @@ from jobgroup.errors import (
     InvalidGroupStateError,
     JobExistsError,
     JobGroupError,
+    RedisStateLostError,
     SpoiltKeyError,
 )
 from jobgroup.observer import SILENT, Observer
@@ -39,6 +40,15 @@ BATCH_BYTES = 1_000_000
 # A group that ended stays parked with its score raised by these; see lua/includes/bands.lua.
 FAILED_SCORE = 10**15
 COMPLETED_SCORE = 2 * 10**15
+
+# Refusals whose detail is what they are about, a group or a job.
+_NAMING_WHAT = (
+    GroupNotFoundError,
+    GroupExistsError,
+    GroupRemovedError,
+    JobExistsError,
+    RedisStateLostError,
+)
 
 Parsed = TypeVar("Parsed", GroupState, Settled)
 
@@ -288,7 +298,7 @@ def _is_its_own(error: Exception) -> bool:
 def _refusal(error: Exception, otherwise: type[JobGroupError] | None = None) -> JobGroupError:
     """Turn what a script said into the exception of its code; raise what is none of ours."""
     code, _, detail = str(error).partition(" ")
-    for refusal in (GroupNotFoundError, GroupExistsError, GroupRemovedError, JobExistsError):
+    for refusal in _NAMING_WHAT:
         if refusal.code == code:
             return refusal(detail)
     if code == InvalidGroupStateError.code:

@@ -9,10 +9,15 @@
   ARGV[4] remembers  milliseconds the tombstone stays
 
   Returns  1 if the group is there, 0 if it is not
+  Errors   STATELOST
 ]]
 -- @include keys_of
 local parent, now, prefix, gid, remembers = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-if redis.call("EXISTS", parent) == 1 then return 1 end
-redis.call("SET", keys_of(prefix, gid, "").tomb, now, "PX", remembers)
+local queue = redis.call("HGET", parent, "queue")
+local k = keys_of(prefix, gid, queue or "")
+if queue then
+  return redis.call("EXISTS", k.group) == 1 and 1 or redis.error_reply("STATELOST " .. gid)
+end
+redis.call("SET", k.tomb, now, "PX", remembers)
 return 0

@@ -39,6 +39,22 @@ async def test_what_was_refused_can_still_be_cancelled_or_held(stage: Stage) -> 
     assert stage.resources.status("cancelled")["state"] == "FAILED"
 
 
+async def test_a_group_of_which_a_part_is_left_is_neither_made_again_nor_called_cancelled(
+    stage: Stage,
+) -> None:
+    doomed = stage.operator("doomed", FAILPOINT="status")
+    stage.resources.apply(manifest("order", PAY))
+    assert doomed.server.wait() == -9
+    stage.free_lease()
+    uid = stage.resources.get("order")["metadata"]["uid"]
+    assert stage.store.delete(f"bull:payments:groups:{uid}") == 1
+    stage.operator("heir")
+    assert "lost a part of group" in stage.resources.stalls("order", "RedisStateLost")
+    stage.resources.patch("order", cancel=True)
+    stage.resources.reaches("order", observedGeneration=2, state="PENDING")
+    stage.resources.stalls("order", "RedisStateLost")
+
+
 async def test_a_running_group_that_somebody_wrote_to_holds_up_no_other(stage: Stage) -> None:
     operator = stage.operator()
     worker = await stage.worker()

@@ -84,13 +84,19 @@ BEFORE_CREATION = [
     (replace(OLD, claimed=False), Step.LOST),
     (replace(OLD, cancel=True), Step.LOST),
     (replace(OLD, suspend=True), Step.LOST),
-    (told(OLD, "ACTIVE"), Step.LOST),
-    (told(OLD, "COMPENSATING"), Step.LOST),
-    # It had a group, and nothing tells in which life.
-    (told(FRESH, "ACTIVE"), Step.LOST),
-    (told(replace(CLAIMED, note=""), "COMPENSATING"), Step.LOST),
-    # The same life, and yet no group: its removal leaves a tombstone, which will refuse.
-    (told(CLAIMED, "ACTIVE"), Step.CREATE),
+    # It had a group, in whichever life: a backup of Redis has no less of a name than the original.
+    *(
+        (told(each, state, **wish), Step.LOST)
+        for each in (
+            OLD,
+            CLAIMED,
+            FRESH,
+            replace(CLAIMED, note=""),
+            replace(CLAIMED, claimed=False),
+        )
+        for state in ("ACTIVE", "COMPENSATING")
+        for wish in ({}, *(wish for wish, _ in NOT_WANTED))
+    ),
     # A deadline and a time to live begin with the group.
     (replace(FRESH, deadline_seconds=1, ttl_seconds=0), Step.CLAIM),
     (replace(CLAIMED, deadline_seconds=1, ttl_seconds=0), Step.CREATE),
