@@ -45,7 +45,7 @@ def news_of(status: Mapping[str, Any], group: GroupState, names: Mapping[str, st
         reason = "Failed" if group.failed_job_id else _REQUESTS.get(group.reason, "Failed")
         kind = "Normal" if reason == "Cancelled" else "Warning"
         told.append(News(kind, reason, why(group, names)))
-        if group.state == "COMPENSATING" or group.undo_count:
+        if group.was_compensating:
             done = f"{group.completed_count} of {group.total_jobs} jobs had completed"
             told.append(News("Normal", "Compensating", f"undoing what was done: {done}"))
     if group.ended and group.undo_failed_count:

@@ -27,12 +27,16 @@ UNDONE = replace(GIVEN_UP, state="FAILED", undone_count=2, finished_at=9_000)
 HALF_UNDONE = replace(
     GIVEN_UP, state="FAILED_COMPENSATION", undone_count=1, undo_failed_count=1, finished_at=9_000
 )
-NOTHING_DONE = replace(UNDONE, completed_count=0, undo_count=0, undone_count=0)
+NOTHING_DONE = replace(
+    UNDONE, completed_count=0, undo_count=0, undone_count=0, finished_at=UNDONE.failed_at
+)
+WAITED_FOR = replace(NOTHING_DONE, finished_at=9_000)
 ON_REQUEST = replace(GIVEN_UP, failed_job_id="", reason="cancelled", failed_count=0)
 LATE = replace(ON_REQUEST, reason="DeadlineExceeded")
 
 DECLINED = News("Warning", "Failed", 'job "charge" failed: card declined')
 UNDOING = News("Normal", "Compensating", "undoing what was done: 2 of 4 jobs had completed")
+WAITING = replace(UNDOING, message=UNDOING.message.replace("2 of", "0 of"))
 WELL = News("Normal", "Compensated", "failed, 2 of 2 undone")
 BADLY = News("Warning", "CompensationFailed", "failed, 1 of 2 undone, the rest could not be")
 CANCELLED = News("Normal", "Cancelled", "cancelled")
@@ -59,14 +63,13 @@ EXPIRED = News("Warning", "DeadlineExceeded", "its deadline passed")
         ("", HALF_UNDONE, [DECLINED, UNDOING, BADLY]),
         ("PENDING", NOTHING_DONE, [DECLINED]),
         # Nothing to undo yet: an active member may still complete.
-        (
-            "ACTIVE",
-            replace(GIVEN_UP, completed_count=0, undo_count=0),
-            [DECLINED, replace(UNDOING, message=UNDOING.message.replace("2 of", "0 of"))],
-        ),
+        ("ACTIVE", replace(GIVEN_UP, completed_count=0, undo_count=0), [DECLINED, WAITING]),
+        # It did not, and nobody looked in between.
+        ("ACTIVE", WAITED_FOR, [DECLINED, WAITING]),
+        ("COMPENSATING", WAITED_FOR, []),
         # By request or by time.
         ("ACTIVE", ON_REQUEST, [CANCELLED, UNDOING]),
-        ("ACTIVE", replace(ON_REQUEST, state="FAILED", undo_count=0), [CANCELLED]),
+        ("ACTIVE", replace(NOTHING_DONE, failed_job_id="", reason="cancelled"), [CANCELLED]),
         ("ACTIVE", LATE, [EXPIRED, UNDOING]),
     ],
 )
