@@ -1,12 +1,13 @@
 """What status.py derives is what the CRD describes, in every state."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from jobgroup.conditions import Trouble
-from jobgroup.resource_status import JobGroupStatus
+from jobgroup.resource_status import EventLine, JobGroupStatus
 from jobgroup.snapshot import GroupJob
 from jobgroup.status import derive_status
 from tests.builders import group
@@ -52,3 +53,9 @@ def test_a_derived_status_fits_the_schema(state: str, fields: dict[str, Any]) ->
 def test_trouble_fits_the_schema(stalled: bool) -> None:
     status = derive_status(1, {}, 5_000, trouble=Trouble("InvalidSpec", LONG, stalled))
     assert JobGroupStatus.model_validate_json(json.dumps(status)).state == "PENDING"
+
+
+def test_the_types_of_events_are_described() -> None:
+    ended = derive_status(1, {}, 5_000, group("FAILED", **{**FAILED, "finished_at": 3_000}))
+    described = re.findall(r"[A-Z]\w+(?= |$|,|\.)", str(EventLine.model_fields["type"].description))
+    assert [each["type"] for each in ended["events"]] == described[1:]
