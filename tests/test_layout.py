@@ -1,7 +1,13 @@
 """The shape of the tree that everything else relies on."""
 
+import re
 from pathlib import Path
+from types import ModuleType
 
+import pytest
+
+import handlers
+import jobgroup
 from testbed.lock import NODE_LOCKS, PYTHON_LOCKS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,6 +25,13 @@ def test_operator_is_a_source_root_and_never_a_package() -> None:
     # An __init__.py here would shadow the standard library's operator module, and any other
     # top-level module could shadow another of its modules.
     assert entries(ROOT / "operator") == {"main.py", "handlers", "jobgroup", "lua"}
+
+
+@pytest.mark.parametrize("package", [handlers, jobgroup])
+def test_each_module_has_its_line(package: ModuleType) -> None:
+    modules = (ROOT / "operator" / package.__name__).glob("*.py")
+    listed = re.findall(r"^(\w+) [ (]", str(package.__doc__), re.MULTILINE)
+    assert sorted(listed) == sorted(path.stem for path in modules if path.stem != "__init__")
 
 
 def test_lua_holds_only_lua() -> None:

@@ -138,11 +138,7 @@ def passed(before: State, group: GroupState) -> list[State]:
     """Return the states that a group went through in one call, in order."""
     if group.state == before:
         return []
-    # A group whose effects need no undo, or are undone already, passes through in no time.
-    hidden = before == "ACTIVE" and (
-        group.state == "FAILED_COMPENSATION"
-        or (group.state == "FAILED" and group.completed_count + group.undo_count > 0)
-    )
+    hidden = before == "ACTIVE" and group.ended and group.was_compensating
     return ["COMPENSATING", group.state] if hidden else [group.state]
 
 

@@ -21,6 +21,7 @@ from jobgroup.decisions import FINALIZER, NOTE, TROUBLES, Resource, Step, next_s
 from jobgroup.errors import (
     InvalidGroupStateError,
     InvalidSpecError,
+    RedisStateLostError,
     RefusedError,
     SpoiltKeyError,
 )
@@ -34,7 +35,14 @@ logger = logging.getLogger(__name__)
 # More steps in a row than any life has.
 STEPS = 8
 # What these do cannot be undone, nor does a version guard it: not on the word of a memory.
-NEEDS_FRESH = {Step.CREATE, Step.CANCEL, Step.EXPIRE, Step.REMOVE, Step.DISOWN}
+NEEDS_FRESH = {
+    Step.CREATE,
+    Step.CANCEL,
+    Step.CANCELLED,
+    Step.EXPIRE,
+    Step.REMOVE,
+    Step.DISOWN,
+}
 # How often to look whether the namespace of an object that is held goes, too: nobody tells.
 HOLD_SECONDS = 5
 
@@ -69,6 +77,7 @@ class Reconciler:
             Step.EXPIRE: self._expire,
             Step.REPORT: self._report,
             **{step: partial(self._explain, step) for step in TROUBLES},
+            Step.CANCELLED: self._give_up,
             Step.DELETE: self._delete,
             Step.LEAVE: self._leave,
             Step.REMOVE: self._remove,
@@ -174,7 +183,7 @@ class Reconciler:
             trouble = Trouble(reason, str(error), stalled=False)
             await self._reporter.report(ref, body, trouble=trouble)
             raise
-        except SpoiltKeyError as refusal:
+        except (RedisStateLostError, SpoiltKeyError) as refusal:
             await self._refuse(ref, body, refusal)
             return None
 
@@ -197,8 +206,16 @@ class Reconciler:
 
     async def _explain(self, step: Step, look: Look) -> None:
         """Say why there is no group and will not be one, or not yet."""
-        state = "FAILED" if step is Step.CANCELLED else ""
-        await self._reporter.report(look.ref, look.body, trouble=TROUBLES[step], state=state)
+        await self._reporter.report(look.ref, look.body, trouble=TROUBLES[step])
+
+    async def _give_up(self, look: Look) -> Body | None:
+        """End what was cancelled before it was created; nobody may create it any more."""
+        failpoint("forbid")
+        if await self._store.forbid(look.ref.uid):
+            return look.body  # somebody else was still at it
+        trouble = TROUBLES[Step.CANCELLED]
+        await self._reporter.report(look.ref, look.body, trouble=trouble, state="FAILED")
+        return None
 
     async def _claim(self, look: Look) -> Body | None:
         """Note on the object which group it is going to have, before the group is made."""

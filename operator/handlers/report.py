@@ -3,15 +3,14 @@ never more often than is good for the API server.
 """
 
 import time
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Sequence
 
 from handlers.cluster import ApiError, Cluster, Ref
 from handlers.failpoints import failpoint
 from handlers.memory import Body, Memory
 from handlers.workqueue import WorkQueue
 from jobgroup.conditions import Trouble
-from jobgroup.decisions import Resource, look_again_at
+from jobgroup.decisions import Resource, look_again_at, own_status
 from jobgroup.listeners import nobody_listens
 from jobgroup.news import News, event_of, news_of, news_of_trouble
 from jobgroup.snapshot import ENDED, GroupJob, GroupState
@@ -55,7 +54,7 @@ class Reporter:
         state: str = "",
     ) -> None:
         """Bring the status up to date; `state` is what to say where there is no group."""
-        stands = _stands(ref, body)
+        stands = own_status(body)
         if group and not group.ended and group.state == stands.get("state"):
             self.come_back(ref, body, group)
             if self.is_too_soon(ref):
@@ -64,14 +63,14 @@ class Reporter:
             body = await self._update(ref, body, passed, None, "")
         body = await self._update(ref, body, group, trouble, state)
         self.come_back(ref, body, group)
-        if _stands(ref, body).get("state") in ENDED:
+        if own_status(body).get("state") in ENDED:
             self._memory.forget(ref.uid)
 
     async def _update(
         self, ref: Ref, body: Body, group: GroupState | None, trouble: Trouble | None, state: str
     ) -> Body:
         """Write the status and post the news, if there is any."""
-        stands, names = _stands(ref, body), _names(ref, body)
+        stands, names = own_status(body), _names(ref, body)
         jobs = await self._store.read_jobs(ref.uid) if group else []
         status = derive_status(
             body["metadata"]["generation"],
@@ -86,8 +85,8 @@ class Reporter:
         if status == stands:
             return body
         news = news_of(stands, group, names) if group else []
-        if trouble and trouble.stalled and not _says(stands, trouble):
-            news.append(news_of_trouble(trouble))
+        if trouble:
+            news += news_of_trouble(stands, trouble)
         # Before the status, which would keep them from being posted after a crash.
         await self._post(ref, body, news)
         failpoint("status")
@@ -95,7 +94,7 @@ class Reporter:
 
     async def tell_of_end(self, ref: Ref, body: Body, group: GroupState) -> None:
         """Post what an object that goes will not tell any more: above all, undos that failed."""
-        await self._post(ref, body, news_of(_stands(ref, body), group, _names(ref, body)))
+        await self._post(ref, body, news_of(own_status(body), group, _names(ref, body)))
 
     async def _post(self, ref: Ref, body: Body, news: Sequence[News]) -> None:
         for each in news:
@@ -140,17 +139,6 @@ class Reporter:
         return wait > 0
 
 
-def _stands(ref: Ref, body: Body) -> dict[str, Any]:
-    """Return what an object's status says, unless it was brought along from another object."""
-    status: dict[str, Any] = body.get("status") or {}
-    return status if status.get("groupId", ref.uid) == ref.uid else {}
-
-
 def _names(ref: Ref, body: Body) -> dict[str, str]:
     """Return the names of an object's jobs, by id."""
     return {f"{ref.uid}-{n}": job["name"] for n, job in enumerate(body["spec"].get("jobs") or ())}
-
-
-def _says(status: Mapping[str, Any], trouble: Trouble) -> bool:
-    told = [(each["reason"], each["message"]) for each in status.get("conditions") or ()]
-    return (trouble.reason, trouble.message) in told

@@ -68,9 +68,7 @@ class Resource:
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "Resource":
         """Take from an object what matters."""
-        meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
-        if status.get("groupId", meta["uid"]) != meta["uid"]:
-            status = {}  # brought along from another object
+        meta, spec, status = body["metadata"], body.get("spec") or {}, own_status(body)
         finished = status.get("finishedAt")
         return cls(
             uid=meta["uid"],
@@ -126,6 +124,13 @@ def next_step(resource: Resource, group: GroupState | None, epoch: str, now: int
     return Step.DELETE if _is_past(_expiry(resource), now) else Step.REPORT
 
 
+def own_status(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an object's status says, unless it was brought along from another object."""
+    status: dict[str, Any] = body.get("status") or {}
+    uid = body["metadata"]["uid"]
+    return status if status.get("groupId", uid) == uid else {}
+
+
 def released(body: Mapping[str, Any]) -> list[str]:
     """Return the finalizers of an object without ours."""
     return [name for name in body["metadata"].get("finalizers") or () if name != FINALIZER]
@@ -137,15 +142,15 @@ def _first_steps(resource: Resource, epoch: str, now: int) -> Step:
         if _is_past(_expiry(resource), now):
             return Step.DELETE
         return Step.NOTHING if resource.observed == resource.generation else Step.REPORT
+    if resource.state not in ("", "PENDING"):
+        return Step.LOST  # it had a group
     if resource.is_noted and not resource.is_of(epoch):
-        return Step.LOST
-    if not resource.is_noted:
-        if resource.state not in ("", "PENDING"):
-            return Step.LOST  # it had a group, and somebody took the note away
-        if resource.cancel:
-            return Step.CANCELLED
-        if resource.suspend:
-            return Step.SUSPENDED
+        return Step.LOST  # it may have had one, in another life of Redis
+    # Also after the claim: making the group may have been refused, or cut off by a crash.
+    if resource.cancel:
+        return Step.CANCELLED
+    if resource.suspend:
+        return Step.SUSPENDED
     return Step.CREATE if resource.is_ours else Step.CLAIM
 
 

@@ -79,6 +79,15 @@ class GroupRemovedError(RefusedError):
         super().__init__(f"Group {group_id} was removed and cannot be made again")
 
 
+class RedisStateLostError(RefusedError):
+    """A part of the group is gone: it ran, and nobody knows how far."""
+
+    code = "STATELOST"
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(f"Redis has lost a part of group {group_id}; it is not run again")
+
+
 class SpoiltKeyError(RefusedError):
     """A key that the group needs holds what nobody of us writes there."""
 

@@ -45,7 +45,7 @@ def news_of(status: Mapping[str, Any], group: GroupState, names: Mapping[str, st
         reason = "Failed" if group.failed_job_id else _REQUESTS.get(group.reason, "Failed")
         kind = "Normal" if reason == "Cancelled" else "Warning"
         told.append(News(kind, reason, why(group, names)))
-        if group.state == "COMPENSATING" or group.undo_count:
+        if group.was_compensating:
             done = f"{group.completed_count} of {group.total_jobs} jobs had completed"
             told.append(News("Normal", "Compensating", f"undoing what was done: {done}"))
     if group.ended and group.undo_failed_count:
@@ -55,10 +55,13 @@ def news_of(status: Mapping[str, Any], group: GroupState, names: Mapping[str, st
     return told
 
 
-def news_of_trouble(trouble: Trouble) -> News:
-    """Say that a resource does not move on."""
+def news_of_trouble(status: Mapping[str, Any], trouble: Trouble) -> list[News]:
+    """Say that a resource does not move on without a person, if its status does not yet."""
     message = clean(trouble.message)
-    return News("Warning", trouble.reason, message, which=message)
+    told = [(each["reason"], each["message"]) for each in status.get("conditions") or ()]
+    if not trouble.stalled or (trouble.reason, message) in told:
+        return []
+    return [News("Warning", trouble.reason, message, which=message)]
 
 
 def event_of(news: News, body: Mapping[str, Any], now: int) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class EventLine(Model):
     time: Time | None = Field(default=None, description="When it happened.")
     type: Short | None = Field(
         default=None,
-        description="What happened: Created, Failing or Ended.",
+        description="What happened: Created, Failing (the group was given up) or Ended.",
     )
     message: Text | None = Field(default=None, description="The same in a sentence.")
 

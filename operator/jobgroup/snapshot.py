@@ -40,6 +40,17 @@ class GroupState:
     def ended(self) -> bool:
         return self.state in ENDED
 
+    @property
+    def was_compensating(self) -> bool:
+        """Say whether a group is or was COMPENSATING, for a millisecond at least.
+
+        With nothing to undo and nothing to wait for it failed and ended at once. So it did, too, if
+        what had been done has no undo, but by way of COMPENSATING.
+        """
+        if self.failed_at is None:
+            return False
+        return self.failed_at != self.finished_at or self.completed_count + self.undo_count > 0
+
     @classmethod
     def parse(cls, row: Sequence[Any]) -> Self:
         """Read one row of lua/includes/snapshot.lua."""

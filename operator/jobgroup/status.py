@@ -59,7 +59,7 @@ def skipped(before: str, group: GroupState) -> GroupState | None:
 
     Whoever waits for COMPENSATING is to see it, however quickly all was undone.
     """
-    if not group.ended or not group.undo_count or before in ("COMPENSATING", *ENDED):
+    if not group.ended or not group.was_compensating or before in ("COMPENSATING", *ENDED):
         return None
     return replace(
         group, state="COMPENSATING", finished_at=None, undone_count=0, undo_failed_count=0

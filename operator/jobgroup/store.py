@@ -22,6 +22,7 @@ from jobgroup.errors import (
     InvalidGroupStateError,
     JobExistsError,
     JobGroupError,
+    RedisStateLostError,
     SpoiltKeyError,
 )
 from jobgroup.observer import SILENT, Observer
@@ -41,6 +42,15 @@ BATCH_BYTES = 1_000_000
 # A group that ended stays parked with its score raised by these; see lua/includes/bands.lua.
 FAILED_SCORE = 10**15
 COMPLETED_SCORE = 2 * 10**15
+
+# Refusals whose detail is what they are about, a group or a job.
+_NAMING_WHAT = (
+    GroupNotFoundError,
+    GroupExistsError,
+    GroupRemovedError,
+    JobExistsError,
+    RedisStateLostError,
+)
 
 Parsed = TypeVar("Parsed", GroupState, Settled)
 
@@ -65,6 +75,7 @@ class Store:
         self._read = load("read_group", folder, observer)
         self._read_jobs = load("read_jobs", folder, observer)
         self._disown = load("disown_group", folder, observer)
+        self._forbid = load("forbid_group", folder, observer)
         self._read_epoch = load("read_epoch", folder, observer)
         self._read_totals = load("read_totals", folder, observer)
         self.queues = Queues(redis, prefix, folder, observer)
@@ -136,6 +147,10 @@ class Store:
     async def disown(self, group_id: str) -> bool:
         """Let go of a group; one that is not there can never be made any more."""
         return bool(await self._call(self._disown, group_id, now=now_ms(), remembers=TOMBSTONE))
+
+    async def forbid(self, group_id: str) -> bool:
+        """Say whether a group is there; one that is not can never be made any more."""
+        return bool(await self._call(self._forbid, group_id, now=now_ms(), remembers=TOMBSTONE))
 
     async def epoch(self) -> str:
         """Return what this life of Redis is called; one that lost its data gets another name."""
@@ -293,7 +308,7 @@ def _is_its_own(error: Exception) -> bool:
 def _refusal(error: Exception, otherwise: type[JobGroupError] | None = None) -> JobGroupError:
     """Turn what a script said into the exception of its code; raise what is none of ours."""
     code, _, detail = str(error).partition(" ")
-    for refusal in (GroupNotFoundError, GroupExistsError, GroupRemovedError, JobExistsError):
+    for refusal in _NAMING_WHAT:
         if refusal.code == code:
             return refusal(detail)
     if code == InvalidGroupStateError.code:

@@ -9,7 +9,7 @@
   ARGV[3] plans   packed {digest, plan} of each, see jobgroup/plan.py
 
   Returns  of each group: 1 if it was created, 0 if it was there, or why not
-  Errors   GROUPEXISTS  GROUPREMOVED  JOBEXISTS
+  Errors   GROUPEXISTS  GROUPREMOVED  JOBEXISTS  STATELOST
 ]]
 -- @include keys_of
 -- @include bulk
@@ -31,7 +31,10 @@ local function create_group(digest, plan)
   if redis.call("EXISTS", k.tomb, k.parent, k.group, k.jobs, k.open, k.templates) + bulk("EXISTS", job_keys[1], job_keys) > 0 then
     if redis.call("EXISTS", k.tomb) == 1 then return redis.error_reply("GROUPREMOVED " .. gid) end
     local known = redis.call("HGET", k.parent, "digest")
-    if known == digest then return 0 end
+    if known == digest then
+      -- BullMQ's removeAllQueueData takes the hash with its queue, and leaves the books.
+      return redis.call("EXISTS", k.group) == 1 and 0 or redis.error_reply("STATELOST " .. gid)
+    end
     if not known and redis.call("EXISTS", k.group) == 0 then
       for _, key in ipairs(job_keys) do
         if redis.call("EXISTS", key) == 1 then return redis.error_reply("JOBEXISTS " .. key) end

@@ -33,6 +33,8 @@ def stored(quiet_api: ApiServer, size: int) -> Iterator[tuple[Kubectl, Object]]:
     with Kubectl(quiet_api) as kubectl:
         body = job_group(size)
         kubectl.apply(body)
+        # The rules pass over a write that changes this.
+        kubectl.write_status(state="PENDING")
         yield kubectl, body
 
 
@@ -144,6 +146,14 @@ CHANGES: dict[str, tuple[Edit, str]] = {
         "compensation",
     ),
     "no undo": (lambda body: body["spec"].pop("compensation"), "compensation"),
+    "data, with a status": (
+        lambda body: last(body)["data"].update(n=-1) or body.update(status={"state": "ACTIVE"}),
+        "jobs",
+    ),
+    "undo, with a status": (
+        lambda body: undo(body).update(name="other") or body.update(status={"progress": "1/2"}),
+        "compensation",
+    ),
 }
 
 
@@ -158,6 +168,21 @@ def test_what_was_applied_stays(stored: tuple[Kubectl, Object], case: str) -> No
         kubectl("replace", "-f", "-", stdin=json.dumps(changed))
     expected = invalid(f"spec.{field}", f"{field} cannot be changed: make a new JobGroup")
     assert expected in str(caught.value)
+
+
+def test_a_write_of_the_status_changes_nothing_else(kubectl: Kubectl) -> None:
+    """The rules on jobs and compensation rely on it: they look away then."""
+    kubectl.apply(job_group())
+    kubectl.write_status(state="PENDING")
+    before = kubectl.read()
+    changed = deepcopy(before)
+    last(changed)["data"].update(n=-1)
+    undo(changed).update(name="other")
+    changed["status"]["state"] = "ACTIVE"
+    kubectl("replace", "--subresource=status", "-f", "-", stdin=json.dumps(changed))
+    after = kubectl.read()
+    assert after["status"]["state"] == "ACTIVE"
+    assert after["spec"] == before["spec"]
 
 
 def test_a_name_cannot_be_changed_or_taken_away(kubectl: Kubectl) -> None:

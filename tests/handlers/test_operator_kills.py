@@ -83,6 +83,42 @@ async def test_a_group_that_succeeds(stage: Stage, failpoint: str) -> None:
     assert await stage.runs(worker, name="refund") == 0
 
 
+@pytest.mark.parametrize("failpoint", ["create", "forbid", "event:1", "status:1"])
+async def test_a_group_that_is_cancelled_before_it_is_created(stage: Stage, failpoint: str) -> None:
+    start_doomed(stage, failpoint)
+    worker = await stage.worker()
+    stage.resources.apply(manifest("order", PAY, SHIP, cancel=failpoint != "create"))
+    assert stage.replicas[0].server.wait() == -9
+    stage.resources.patch("order", cancel=True)
+    dies(stage)
+    stage.resources.reaches("order", state="FAILED")
+    stage.resources.apply(manifest("twin", PAY, SHIP, cancel=True))
+    stage.resources.reaches("twin", state="FAILED")
+    assert outcome(stage, "order") == outcome(stage, "twin") == "Cancelled"
+    assert news(stage, "order") == news(stage, "twin")
+    assert groups(stage) == set()
+    assert await stage.runs(worker, name="pay") == 0
+
+
+def outcome(stage: Stage, name: str) -> str:
+    """Return why an object is finished."""
+    return str(stage.resources.condition(name, "Finished", "True")["reason"])
+
+
+async def test_a_group_that_is_held_before_it_is_created(stage: Stage) -> None:
+    start_doomed(stage, "create")
+    worker = await stage.worker()
+    stage.resources.apply(manifest("order", PAY, SHIP))
+    assert stage.replicas[0].server.wait() == -9
+    stage.resources.patch("order", suspend=True)
+    dies(stage)
+    stage.resources.condition("order", "Reconciling", "True", "Suspended")
+    assert groups(stage) == set()
+    stage.resources.patch("order", suspend=False)
+    stage.resources.reaches("order", state="COMPLETED")
+    assert await stage.runs(worker, name="pay") == 1
+
+
 @pytest.mark.parametrize("failpoint", ["create", "event:1", "event:2", "event:3", "status:2"])
 async def test_a_group_that_fails_and_is_undone(stage: Stage, failpoint: str) -> None:
     start_doomed(stage, failpoint)

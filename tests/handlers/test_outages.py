@@ -251,6 +251,33 @@ async def test_everything_in_redis_is_flushed(stage: Stage) -> None:
     assert operator.server.code is None
 
 
+@pytest.mark.parametrize("gone", ["*{uid}*", "bull:payments:*", "bull:_jobgroups:{uid}*"])
+async def test_a_running_group_is_deleted_from_redis_behind_our_back(
+    stage: Stage, gone: str
+) -> None:
+    operator = stage.operator()
+    stage.resources.apply(manifest("order", PAY, WAIT, undos=UNDOS))
+    stage.resources.reaches("order", state="ACTIVE")
+    uid = stage.resources.get("order")["metadata"]["uid"]
+    epoch = stage.store.get(f"{PREFIX}:_jobgroups:saga:epoch")
+    stage.store.delete(*stage.store.scan_iter(gone.format(uid=uid)))
+    assert stage.resources.stalls("order", "RedisStateLost") == LOST
+    left = keys_of(stage, "order")
+    is_looked_at_again(stage)
+    assert keys_of(stage, "order") == left
+    assert stage.resources.status("order")["state"] == "ACTIVE"
+    assert stage.store.get(f"{PREFIX}:_jobgroups:saga:epoch") == epoch
+    stage.resources.delete("order")
+    stage.resources.goes("order")
+    assert operator.server.code is None
+
+
+def is_looked_at_again(stage: Stage) -> None:
+    """Change an object, and wait until that was seen: so it was looked at once more."""
+    stage.resources.patch("order", ttlSecondsAfterFinished=60)
+    stage.resources.reaches("order", observedGeneration=2)
+
+
 def keys_of(stage: Stage, name: str) -> list[str]:
     """Return the keys of a group."""
     uid = stage.resources.get(name)["metadata"]["uid"]

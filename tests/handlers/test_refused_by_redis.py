@@ -19,6 +19,42 @@ async def test_each_refusal_is_said_on_its_object(stage: Stage) -> None:
     stage.resources.reaches("sound", state="COMPLETED")
 
 
+async def test_what_was_refused_can_still_be_cancelled_or_held(stage: Stage) -> None:
+    names = ("cancelled", "held")
+    stage.resources.apply(*(manifest(name, PAY) for name in names))
+    uids = [stage.resources.get(name)["metadata"]["uid"] for name in names]
+    for uid in uids:
+        stage.store.hset(f"bull:payments:{uid}-0", "name", "of another")
+    stage.operator()
+    for name in names:
+        stage.resources.stalls(name, "JobExists")
+    stage.resources.patch("cancelled", cancel=True)
+    stage.resources.condition("cancelled", "Finished", "True", "Cancelled")
+    stage.resources.patch("held", suspend=True)
+    stage.resources.condition("held", "Reconciling", "True", "Suspended")
+    # The way is free, and nobody takes it before being let go.
+    stage.store.delete(*(f"bull:payments:{uid}-0" for uid in uids))
+    stage.resources.patch("held", suspend=False)
+    stage.resources.reaches("held", state="ACTIVE")
+    assert stage.resources.status("cancelled")["state"] == "FAILED"
+
+
+async def test_a_group_of_which_a_part_is_left_is_neither_made_again_nor_called_cancelled(
+    stage: Stage,
+) -> None:
+    doomed = stage.operator("doomed", FAILPOINT="status")
+    stage.resources.apply(manifest("order", PAY))
+    assert doomed.server.wait() == -9
+    stage.free_lease()
+    uid = stage.resources.get("order")["metadata"]["uid"]
+    assert stage.store.delete(f"bull:payments:groups:{uid}") == 1
+    stage.operator("heir")
+    assert "lost a part of group" in stage.resources.stalls("order", "RedisStateLost")
+    stage.resources.patch("order", cancel=True)
+    stage.resources.reaches("order", observedGeneration=2, state="PENDING")
+    stage.resources.stalls("order", "RedisStateLost")
+
+
 async def test_a_running_group_that_somebody_wrote_to_holds_up_no_other(stage: Stage) -> None:
     operator = stage.operator()
     worker = await stage.worker()

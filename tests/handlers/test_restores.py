@@ -11,14 +11,19 @@ from jobgroup import keys
 from testbed.apiserver import ApiServer
 from testbed.resources import manifest
 from testbed.stages import PREFIX, WAIT, Stage
-from testbed.waiting import wait_for
 
 OPERATIONS = Path(__file__).resolve().parents[2] / "docs/operations.md"
 
 
+NAMES = ("before", "since", "untold")
+
+
 @pytest.fixture
 async def restored(quiet_api: ApiServer, tmp_path: Path) -> AsyncIterator[Stage]:
-    """Run a group from before a backup and one from after it, then restore the backup."""
+    """Run a group from before a backup, one from after it and one of which no status tells yet.
+
+    Then restore the backup.
+    """
     backup = tmp_path / "backup"
     async with Stage(tmp_path, quiet_api, persistent=True) as stage:
         with stage.operator():
@@ -29,9 +34,15 @@ async def restored(quiet_api: ApiServer, tmp_path: Path) -> AsyncIterator[Stage]
                     stage.redis.stop()
                     replace(backup, tmp_path)
                     stage.redis.start_again()
+        doomed = stage.operator("doomed", FAILPOINT="status")
+        stage.resources.apply(manifest("untold", WAIT))
+        assert doomed.server.wait() == -9
+        stage.free_lease()
+        assert groups(stage) == list(NAMES)
         stage.redis.stop()
         replace(tmp_path, backup)
         stage.redis.start_again()
+        assert groups(stage) == ["before"]
         yield stage
 
 
@@ -50,15 +61,18 @@ def all_but_data(folder: str, names: list[str]) -> list[str]:
 
 def groups(stage: Stage) -> list[str]:
     """Return the names of the resources whose groups Redis knows."""
-    names = ("before", "since")
-    uids = {name: stage.resources.get(name)["metadata"]["uid"] for name in names}
-    return [name for name in names if stage.store.exists(keys.parent(PREFIX, uids[name]))]
+    uids = {name: stage.resources.get(name)["metadata"]["uid"] for name in NAMES}
+    return [name for name in NAMES if stage.store.exists(keys.parent(PREFIX, uids[name]))]
 
 
-async def test_what_was_made_since_a_backup_is_made_again(restored: Stage) -> None:
-    assert groups(restored) == ["before"]
+async def test_what_was_made_since_a_backup_is_made_again_only_if_no_status_told_of_it(
+    restored: Stage,
+) -> None:
     with restored.operator():
-        wait_for(lambda: groups(restored) == ["before", "since"])
+        restored.resources.stalls("since", "RedisStateLost")
+        restored.resources.reaches("untold", state="ACTIVE")
+        restored.resources.condition("before", "Reconciling", "True", "Running")
+        assert groups(restored) == ["before", "untold"]
 
 
 async def test_what_was_made_since_a_backup_is_lost_if_redis_lost_its_name(restored: Stage) -> None:
@@ -66,5 +80,6 @@ async def test_what_was_made_since_a_backup_is_lost_if_redis_lost_its_name(resto
     assert restored.store.delete(name) == 1
     with restored.operator():
         restored.resources.stalls("since", "RedisStateLost")
+        restored.resources.stalls("untold", "RedisStateLost")
         restored.resources.condition("before", "Reconciling", "True", "Running")
         assert groups(restored) == ["before"]

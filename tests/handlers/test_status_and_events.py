@@ -122,6 +122,22 @@ async def test_a_failure_that_is_undone_posts_three_events(
     ]
 
 
+async def test_what_is_given_up_and_ends_at_once_was_compensating_all_the_same(
+    resources: Resources, worker: Starter
+) -> None:
+    payments, mails = own(resources, "payments", "mails")
+    resources.apply(manifest("order", job("charge", payments), job("notify", mails)))
+    client = await worker("bullmq6")
+    await client.work(payments)
+    resources.reaches("order", completedCount=1)
+    await client.work(mails, FAILURE)
+    resources.reaches("order", state="FAILED")
+    assert resources.events("order") == [
+        ("Normal", "Compensating", "undoing what was done: 1 of 2 jobs had completed"),
+        ("Warning", "Failed", 'job "notify" failed: no such address'),
+    ]
+
+
 async def test_an_undo_that_fails_posts_a_warning(resources: Resources, worker: Starter) -> None:
     await run(resources, await worker("bullmq5"), NOT_UNDONE)
     resources.reaches("order", state="FAILED_COMPENSATION")

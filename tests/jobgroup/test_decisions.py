@@ -52,6 +52,12 @@ def _id(value: object) -> str | None:
     return value.name if isinstance(value, Step) else None
 
 
+NOT_WANTED: list[tuple[dict[str, Any], Step]] = [
+    ({"suspend": True}, Step.SUSPENDED),
+    ({"cancel": True}, Step.CANCELLED),
+    ({"cancel": True, "suspend": True}, Step.CANCELLED),
+]
+
 BEFORE_CREATION = [
     (FRESH, Step.CLAIM),
     (told(FRESH, "PENDING"), Step.CLAIM),
@@ -62,13 +68,12 @@ BEFORE_CREATION = [
     (replace(CLAIMED, note="garbage"), Step.CLAIM),
     (replace(CLAIMED, note=f"{UID}x/{EPOCH}"), Step.CLAIM),
     (replace(CLAIMED, note=UID), Step.CLAIM),
-    # Before the claim.
-    (replace(FRESH, suspend=True), Step.SUSPENDED),
-    (replace(FRESH, cancel=True), Step.CANCELLED),
-    (replace(FRESH, cancel=True, suspend=True), Step.CANCELLED),
-    # After it the group may have been created, by somebody who could not tell: go on.
-    (replace(CLAIMED, suspend=True), Step.CREATE),
-    (replace(CLAIMED, cancel=True), Step.CREATE),
+    # Before the claim, and after it: what was claimed need not have been created.
+    *(
+        (replace(each, **wish), step)
+        for each in (FRESH, CLAIMED, told(CLAIMED, "PENDING"), replace(CLAIMED, claimed=False))
+        for wish, step in NOT_WANTED
+    ),
     # A copy is a new object.
     (COPIED, Step.CLAIM),
     (replace(COPIED, suspend=True), Step.SUSPENDED),
@@ -79,13 +84,19 @@ BEFORE_CREATION = [
     (replace(OLD, claimed=False), Step.LOST),
     (replace(OLD, cancel=True), Step.LOST),
     (replace(OLD, suspend=True), Step.LOST),
-    (told(OLD, "ACTIVE"), Step.LOST),
-    (told(OLD, "COMPENSATING"), Step.LOST),
-    # It had a group, and nothing tells in which life.
-    (told(FRESH, "ACTIVE"), Step.LOST),
-    (told(replace(CLAIMED, note=""), "COMPENSATING"), Step.LOST),
-    # The same life, and yet no group: its removal leaves a tombstone, which will refuse.
-    (told(CLAIMED, "ACTIVE"), Step.CREATE),
+    # It had a group, in whichever life: a backup of Redis has no less of a name than the original.
+    *(
+        (told(each, state, **wish), Step.LOST)
+        for each in (
+            OLD,
+            CLAIMED,
+            FRESH,
+            replace(CLAIMED, note=""),
+            replace(CLAIMED, claimed=False),
+        )
+        for state in ("ACTIVE", "COMPENSATING")
+        for wish in ({}, *(wish for wish, _ in NOT_WANTED))
+    ),
     # A deadline and a time to live begin with the group.
     (replace(FRESH, deadline_seconds=1, ttl_seconds=0), Step.CLAIM),
     (replace(CLAIMED, deadline_seconds=1, ttl_seconds=0), Step.CREATE),
@@ -375,7 +386,7 @@ def run(body: dict[str, Any], state: GroupState | None) -> list[Step]:
         (
             {"cancel": True},
             {"finalizers": [FINALIZER], "annotations": {NOTE: f"{UID}/{EPOCH}"}},
-            "CREATE CANCEL REPORT REPORT",
+            "CANCELLED",
         ),
         ({"activeDeadlineSeconds": 1}, {}, "CLAIM CREATE EXPIRE REPORT REPORT"),
         (

@@ -11,6 +11,7 @@ from jobgroup.errors import (
     GroupRemovedError,
     JobExistsError,
     JobGroupError,
+    RedisStateLostError,
     RefusedError,
 )
 from jobgroup.scripts import FOLDER
@@ -22,6 +23,7 @@ from jobgroup.scripts import FOLDER
         (GroupNotFoundError("g"), "Group g not found"),
         (GroupExistsError("g"), "Group g already exists with another definition"),
         (GroupRemovedError("g"), "Group g was removed and cannot be made again"),
+        (RedisStateLostError("g"), "Redis has lost a part of group g; it is not run again"),
         (JobExistsError("bull:q:g-0"), "Job bull:q:g-0 already exists"),
     ],
 )

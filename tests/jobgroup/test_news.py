@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from jobgroup.conditions import MAX_REASON, Trouble
+from jobgroup.conditions import MAX_REASON, Trouble, clean
 from jobgroup.news import News, event_of, news_of, news_of_trouble
 from jobgroup.snapshot import GroupState
+from jobgroup.status import derive_status
 from tests.builders import group
 
 NAMES = {"g-1": "charge"}
@@ -26,12 +27,16 @@ UNDONE = replace(GIVEN_UP, state="FAILED", undone_count=2, finished_at=9_000)
 HALF_UNDONE = replace(
     GIVEN_UP, state="FAILED_COMPENSATION", undone_count=1, undo_failed_count=1, finished_at=9_000
 )
-NOTHING_DONE = replace(UNDONE, completed_count=0, undo_count=0, undone_count=0)
+NOTHING_DONE = replace(
+    UNDONE, completed_count=0, undo_count=0, undone_count=0, finished_at=UNDONE.failed_at
+)
+WAITED_FOR = replace(NOTHING_DONE, finished_at=9_000)
 ON_REQUEST = replace(GIVEN_UP, failed_job_id="", reason="cancelled", failed_count=0)
 LATE = replace(ON_REQUEST, reason="DeadlineExceeded")
 
 DECLINED = News("Warning", "Failed", 'job "charge" failed: card declined')
 UNDOING = News("Normal", "Compensating", "undoing what was done: 2 of 4 jobs had completed")
+WAITING = replace(UNDOING, message=UNDOING.message.replace("2 of", "0 of"))
 WELL = News("Normal", "Compensated", "failed, 2 of 2 undone")
 BADLY = News("Warning", "CompensationFailed", "failed, 1 of 2 undone, the rest could not be")
 CANCELLED = News("Normal", "Cancelled", "cancelled")
@@ -58,14 +63,13 @@ EXPIRED = News("Warning", "DeadlineExceeded", "its deadline passed")
         ("", HALF_UNDONE, [DECLINED, UNDOING, BADLY]),
         ("PENDING", NOTHING_DONE, [DECLINED]),
         # Nothing to undo yet: an active member may still complete.
-        (
-            "ACTIVE",
-            replace(GIVEN_UP, completed_count=0, undo_count=0),
-            [DECLINED, replace(UNDOING, message=UNDOING.message.replace("2 of", "0 of"))],
-        ),
+        ("ACTIVE", replace(GIVEN_UP, completed_count=0, undo_count=0), [DECLINED, WAITING]),
+        # It did not, and nobody looked in between.
+        ("ACTIVE", WAITED_FOR, [DECLINED, WAITING]),
+        ("COMPENSATING", WAITED_FOR, []),
         # By request or by time.
         ("ACTIVE", ON_REQUEST, [CANCELLED, UNDOING]),
-        ("ACTIVE", replace(ON_REQUEST, state="FAILED", undo_count=0), [CANCELLED]),
+        ("ACTIVE", replace(NOTHING_DONE, failed_job_id="", reason="cancelled"), [CANCELLED]),
         ("ACTIVE", LATE, [EXPIRED, UNDOING]),
     ],
 )
@@ -96,7 +100,7 @@ def test_hostile_words_do_no_harm(reason: str) -> None:
     told = [
         *news_of({}, replace(UNDONE, reason=reason), {"g-1": reason[:253]}),
         *news_of({}, replace(UNDONE, reason=reason, failed_job_id=""), {}),
-        news_of_trouble(Trouble("InvalidSpec", reason)),
+        *news_of_trouble({}, Trouble("InvalidSpec", reason)),
     ]
     for each in told:
         assert each.message.isprintable()
@@ -104,11 +108,18 @@ def test_hostile_words_do_no_harm(reason: str) -> None:
         assert event_of(each, BODY, 0)["message"] == each.message
 
 
-def test_trouble_is_a_warning() -> None:
-    said = "Group must contain at least one job"
-    assert news_of_trouble(Trouble("InvalidSpec", said)) == News(
-        "Warning", "InvalidSpec", said, said
-    )
+@pytest.mark.parametrize("said", ["Group must contain at least one job", "a\nb", "x" * 2_000])
+def test_trouble_is_a_warning_once(said: str) -> None:
+    trouble, told = Trouble("InvalidSpec", said), clean(said)
+    assert news_of_trouble({}, trouble) == [News("Warning", "InvalidSpec", told, told)]
+    status = derive_status(1, {}, 0, trouble=trouble)
+    assert news_of_trouble(status, trouble) == []
+    assert news_of_trouble(status, replace(trouble, message="another"))
+    assert news_of_trouble(status, replace(trouble, reason="Another"))
+
+
+def test_what_goes_away_by_itself_is_no_news() -> None:
+    assert news_of_trouble({}, Trouble("RedisUnavailable", "refused", stalled=False)) == []
 
 
 BODY: dict[str, Any] = {

@@ -60,3 +60,9 @@ def test_the_schema_names_the_kinds_of_events() -> None:
 def test_trouble_fits_the_schema(stalled: bool) -> None:
     status = derive_status(1, {}, 5_000, trouble=Trouble("InvalidSpec", LONG, stalled))
     assert JobGroupStatus.model_validate_json(json.dumps(status)).state == "PENDING"
+
+
+def test_the_types_of_events_are_described() -> None:
+    ended = derive_status(1, {}, 5_000, group("FAILED", **{**FAILED, "finished_at": 3_000}))
+    described = re.findall(r"[A-Z]\w+(?= |$|,|\.)", str(EventLine.model_fields["type"].description))
+    assert [each["type"] for each in ended["events"]] == described[1:]

@@ -467,21 +467,38 @@ def test_times_are_spelt_as_the_api_server_does() -> None:
 
 
 @pytest.mark.parametrize("before", ["", "PENDING", "ACTIVE"])
-def test_a_group_that_was_undone_before_anybody_looked_was_compensating(before: str) -> None:
-    ended = group("FAILED", failed_at=3_000, finished_at=9_000, undo_count=2, undone_count=2)
-    passed = skipped(before, ended)
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {"undo_count": 2, "undone_count": 2},
+        # It waited for a job at work, which failed as well.
+        {"failed_count": 2},
+        # What had been done has no undo: given up and ended in one call.
+        {"completed_count": 1, "finished_at": 3_000},
+    ],
+)
+def test_a_group_that_ended_before_anybody_looked_was_compensating(
+    before: str, counts: dict[str, int]
+) -> None:
+    passed = skipped(
+        before, group("FAILED", **{"failed_at": 3_000, "finished_at": 9_000, **counts})
+    )
     assert passed is not None
     assert (passed.state, passed.finished_at, passed.undone_count) == ("COMPENSATING", None, 0)
+
+
+UNDONE = group("FAILED", undo_count=1, undone_count=1, failed_at=3_000, finished_at=9_000)
 
 
 @pytest.mark.parametrize(
     ("before", "state"),
     [
-        ("COMPENSATING", group("FAILED", undo_count=1, undone_count=1, finished_at=9_000)),
-        ("FAILED", group("FAILED", undo_count=1, undone_count=1, finished_at=9_000)),
-        ("ACTIVE", group("FAILED", finished_at=9_000)),
-        ("ACTIVE", group("COMPLETED", finished_at=9_000)),
-        ("ACTIVE", group("COMPENSATING", undo_count=1)),
+        ("COMPENSATING", UNDONE),
+        ("FAILED", UNDONE),
+        # Nothing to undo and nothing to wait for.
+        ("ACTIVE", group("FAILED", failed_at=3_000, finished_at=3_000)),
+        ("ACTIVE", group("COMPLETED", completed_count=4, finished_at=9_000)),
+        ("ACTIVE", group("COMPENSATING", undo_count=1, failed_at=3_000)),
     ],
 )
 def test_no_other_state_is_skipped(before: str, state: GroupState) -> None:

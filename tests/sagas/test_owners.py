@@ -92,6 +92,22 @@ async def test_a_group_that_is_not_there_can_not_be_made_once_it_was_let_go(saga
     assert await store.read("never") is None
 
 
+async def test_a_group_that_is_forbidden_can_not_be_made_and_one_that_is_there_stays(
+    sagas: Sagas,
+) -> None:
+    store = sagas.groups.store
+    await store.create([owned("mine", job("charge"))])
+    before = await store.read("mine")
+    assert await store.forbid("mine") is True
+    assert await store.read("mine") == before
+    assert await store.create([owned("mine", job("charge"))]) == [False]
+
+    assert await store.forbid("never") is False
+    (answer,) = await store.create([owned("never", job("charge"))])
+    assert isinstance(answer, GroupRemovedError)
+    assert await store.read("never") is None
+
+
 async def test_a_removed_group_leaves_no_change_behind(sagas: Sagas) -> None:
     store = sagas.groups.store
     await store.create([owned("mine", job("charge"))])

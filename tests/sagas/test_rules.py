@@ -13,6 +13,7 @@ from jobgroup import (
     InvalidGroupStateError,
     JobExistsError,
     JobGroups,
+    RedisStateLostError,
     RefusedError,
     SpoiltKeyError,
 )
@@ -287,6 +288,19 @@ async def test_the_same_group_twice_is_one_group(sagas: Sagas) -> None:
     with pytest.raises(GroupExistsError, match=r"^Group order-1 already exists with another"):
         await sagas.groups.add_group("order", [job("reserve")], group_id="order-1")
     assert await waiting(sagas, "payments:wait") == ["order-1-0"]
+
+
+async def test_a_group_of_which_a_part_is_left_is_not_made_again(sagas: Sagas) -> None:
+    await sagas.groups.add_group("order", [job("charge")], group_id="order-1")
+    key, aside = (f"{sagas.prefix}:{where}:groups:order-1" for where in ("payments", "aside"))
+    await sagas.redis.rename(key, aside)
+    left = await sagas.keys()
+    with pytest.raises(RedisStateLostError, match=r"^Redis has lost a part of group order-1;"):
+        await sagas.groups.add_group("order", [job("charge")], group_id="order-1")
+    with pytest.raises(RedisStateLostError):
+        await sagas.groups.store.forbid("order-1")
+    assert await sagas.keys() == left
+    await sagas.redis.rename(aside, key)
 
 
 async def test_a_removed_group_stays_removed(sagas: Sagas) -> None:
