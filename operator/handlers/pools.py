@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from handlers.cluster import ApiError, Cluster, Conflict, Ref
-from handlers.scaling import Body, Pool, Scaler
+from handlers.scaling import Body, Pool, Scaler, unreadable
 from jobgroup.conditions import Trouble
 from jobgroup.connection import RedisError, backoff, is_transient, leave_if_cancelled
 from jobgroup.queues import Queues
@@ -109,8 +109,11 @@ class Pools:
         for pool, answer in zip(due, found, strict=True):
             if isinstance(answer, str):
                 pool.event = ""
-                seen[pool.ref.uid] = Trouble("RedisError", answer, stalled=False)
+                seen[pool.ref.uid] = unreadable(answer)
             else:
+                if answer.event != pool.event:
+                    # Jobs may have come and gone: a queue that stirs is not quiet.
+                    pool.calm_since = None
                 pool.event = answer.event
                 seen[pool.ref.uid] = answer
         await self._all(seen)

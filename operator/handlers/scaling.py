@@ -74,6 +74,11 @@ class Pool:
         self.due = min(self.due, time.monotonic() + seconds)
 
 
+def unreadable(refusal: str) -> Trouble:
+    """Say that a queue cannot be counted."""
+    return Trouble("RedisError", refusal, stalled=False)
+
+
 class Scaler:
     """Scales workloads, one pool a call."""
 
@@ -101,10 +106,15 @@ class Scaler:
         assert workload is not None, "just read"  # noqa: S101 (for the type checker)
         decision = pool.decide(backlog, workload.replicas)
         if decision.replicas < workload.replicas:
-            # A job may have begun while the workload was read.
+            # A job may have begun while the workload was read, or even come and gone.
             (again,) = await self._queues.backlogs([pool.horizon])
-            if isinstance(again, Backlog):
-                decision = pool.decide(again, workload.replicas)
+            if isinstance(again, str):
+                await self.stand_back(pool, unreadable(again))
+                return
+            if again.event != backlog.event:
+                pool.calm_since = None
+            backlog = again
+            decision = pool.decide(backlog, workload.replicas)
         pool.calm_since = decision.calm_since
         if decision.replicas != workload.replicas:
             if trouble := await self._change(pool, workload, decision):
