@@ -2,14 +2,14 @@
 
 One loop for all pools. It reads every queue that stirred in one call and then blocks on the event
 streams of all of them, from the very moment of that reading on: so no job goes unheard, and nobody
-polls. Pools are few and small; they are kept in memory whole.
+polls. What follows from a reading is a task of its own: a workload that is slow to answer holds up
+no other. Pools are few and small; they are kept in memory whole.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from handlers.cluster import ApiError, Cluster, Conflict, Ref
@@ -27,8 +27,7 @@ GATHER_SECONDS = 0.25
 SLOW_SECONDS = 300.0
 # Without any pool the loop comes round this often, so that it is seen to be alive.
 ALONE_SECONDS = 30.0
-# A pool that is new or changed is seen after this long at most.
-BLOCK_SECONDS = 2.0
+# So many pools speak to the API server at the same time.
 AT_ONCE = 20
 
 
@@ -41,6 +40,8 @@ class Pools:
     alive_at: float = field(default_factory=time.monotonic)
     _pools: dict[str, Pool] = field(default_factory=dict)
     _noticed: asyncio.Event = field(default_factory=asyncio.Event)
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _tasks: asyncio.TaskGroup = field(init=False)
     _scaler: Scaler = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,6 +74,10 @@ class Pools:
 
     async def run(self) -> None:
         """Look at pools that are due or stirred, for ever."""
+        async with asyncio.TaskGroup() as self._tasks:
+            await self._go_round()
+
+    async def _go_round(self) -> None:
         failures = 0
         while True:
             leave_if_cancelled()
@@ -85,48 +90,39 @@ class Pools:
                 failures += 1
                 if failures == 1:
                     logger.warning("pools hold, for Redis does not answer: %s", error)
-                await self._hold(error)
+                self._hold(error)
                 await asyncio.sleep(backoff(failures))
 
-    async def _hold(self, error: RedisError) -> None:
+    def _hold(self, error: RedisError) -> None:
         """Say of each pool that its jobs cannot be counted, once; look at it when they can be."""
         reason = "RedisUnavailable" if is_transient(error) else "RedisError"
         trouble = Trouble(reason, f"the workload is left as it is: {error}", stalled=False)
-        untold = [pool for pool in self._pools.values() if _reason(pool.body) != reason]
-        await self._all({pool.ref.uid: trouble for pool in untold})
         for pool in self._pools.values():
+            if not pool.busy and _reason(pool.body) != reason:
+                self._begin(pool, trouble)
             pool.calm_since, pool.due = None, 0.0
 
     async def look(self) -> None:
         """Look at every pool that is due, and at all others of the same queue with it."""
-        now = time.monotonic()
-        stirred = {pool.queue for pool in self._pools.values() if pool.due <= now}
-        due = [pool for pool in self._pools.values() if pool.queue in stirred]
+        pools, now = self._pools.values(), time.monotonic()
+        stirred = {pool.queue for pool in pools if pool.due <= now and not pool.busy}
+        together = [pool for pool in pools if pool.queue in stirred]
+        for pool in together:
+            pool.due = 0.0  # so it stays with those that are busy, until they are not
+        due = [pool for pool in together if not pool.busy]
         if not due:
             return
         found = await self.queues.backlogs([pool.horizon for pool in due])
-        seen: dict[str, Backlog | Trouble] = {}
         for pool, answer in zip(due, found, strict=True):
             if isinstance(answer, str):
                 pool.event = ""
-                seen[pool.ref.uid] = unreadable(answer)
-            else:
-                if answer.event != pool.event:
-                    # Jobs may have come and gone: a queue that stirs is not quiet.
-                    pool.calm_since = None
-                pool.event = answer.event
-                seen[pool.ref.uid] = answer
-        await self._all(seen)
-
-    async def _all(self, seen: Mapping[str, Backlog | Trouble]) -> None:
-        left = iter(seen.items())
-
-        async def lane() -> None:
-            for uid, what in left:
-                if pool := self._pools.get(uid):
-                    await self._attend(pool, what)
-
-        await asyncio.gather(*(lane() for _ in range(min(AT_ONCE, len(seen)))))
+                self._begin(pool, unreadable(answer))
+                continue
+            if answer.event != pool.event:
+                # Jobs may have come and gone: a queue that stirs is not quiet.
+                pool.calm_since = None
+            pool.event = answer.event
+            self._begin(pool, answer)
 
     async def _wait(self) -> None:
         """Wait until a queue stirs, a pool is due, or one is new."""
@@ -135,41 +131,52 @@ class Pools:
                 async with asyncio.timeout(ALONE_SECONDS):
                     await self._noticed.wait()
         self._noticed.clear()
-        soonest = min((pool.due for pool in self._pools.values()), default=0.0)
-        wait = soonest - time.monotonic()
-        seen = {pool.queue: pool.event for pool in self._pools.values() if pool.event}
-        if wait > 0 and seen:
-            stirred = await self.queues.stirred(seen, min(wait, BLOCK_SECONDS))
-            for pool in self._pools.values():
+        pools, now = self._pools.values(), time.monotonic()
+        wait = min((pool.due for pool in pools), default=0.0) - now
+        # Of one that is busy and due already there is nothing more to hear.
+        heard = (pool for pool in pools if pool.event and not (pool.busy and pool.due <= now))
+        if seen := {pool.queue: pool.event for pool in heard}:
+            stirred = await self.queues.stirred(seen, max(0.0, wait))
+            for pool in pools:
                 if pool.queue in stirred:
                     pool.due = 0.0
         elif wait > 0:
             await asyncio.sleep(min(wait, 1.0))
         await asyncio.sleep(GATHER_SECONDS)
 
+    def _begin(self, pool: Pool, what: Backlog | Trouble) -> None:
+        """Let a pool be seen to, and do not wait for it."""
+        pool.busy, pool.due = True, time.monotonic() + SLOW_SECONDS
+        self._tasks.create_task(self._attend(pool, what))
+
     async def _attend(self, pool: Pool, what: Backlog | Trouble) -> None:
-        """Look at one pool; an error holds up no other."""
-        self.alive_at = time.monotonic()
-        pool.due = self.alive_at + SLOW_SECONDS
+        """See to one pool; an error holds up no other."""
         context = {"namespace": pool.ref.namespace, "workerpool": pool.ref.name}
         try:
-            try:
-                if isinstance(what, Backlog) and (rival := self._rival(pool)):
-                    await self._scaler.stand_back(pool, rival, what)
-                elif isinstance(what, Backlog):
-                    await self._scaler.scale(pool, what)
-                else:
-                    await self._scaler.stand_back(pool, what)
-                pool.failures = 0
-            except Conflict:
-                # The workload or the pool has changed since it was read.
-                await self._refresh(pool)
+            async with self._slots:
+                if pool.ref.uid in self._pools:
+                    await self._act(pool, what)
+            pool.failures = 0
         except (ApiError, RedisError) as error:
             self._retry(pool)
             logger.warning("%s", error, extra=context)
         except Exception:
             self._retry(pool)
             logger.exception("unexpected", extra=context)
+        finally:
+            pool.busy = False
+
+    async def _act(self, pool: Pool, what: Backlog | Trouble) -> None:
+        try:
+            if isinstance(what, Backlog) and (rival := self._rival(pool)):
+                await self._scaler.stand_back(pool, rival, what)
+            elif isinstance(what, Backlog):
+                await self._scaler.scale(pool, what)
+            else:
+                await self._scaler.stand_back(pool, what)
+        except Conflict:
+            # The workload or the pool has changed since it was read.
+            await self._refresh(pool)
 
     def _retry(self, pool: Pool) -> None:
         pool.failures += 1

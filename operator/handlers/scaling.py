@@ -33,6 +33,7 @@ class Pool:
     ref: Ref
     body: Body
     due: float = 0.0
+    busy: bool = False
     event: str = ""
     calm_since: float | None = None
     written_at: float = 0.0

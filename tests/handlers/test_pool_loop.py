@@ -1,0 +1,117 @@
+"""The loop of all pools, run in the test itself: what comes between it and a real API server."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import kopf
+import pytest
+
+from handlers.cluster import Cluster, ref_of
+from handlers.pools import Pools
+from jobgroup import Store, connect
+from testbed.stages import PREFIX, Stage
+from testbed.stock import StockClient
+from testbed.workloads import Workloads, pool, workload
+
+Body = dict[str, Any]
+Send = Callable[[], Awaitable[Body]]
+Way = Callable[[str, str, Send], Awaitable[Body]]
+
+
+class Disturbed(Cluster):
+    """A way to the API server that a test may lead elsewhere."""
+
+    way: Way = staticmethod(lambda _method, _path, send: send())
+
+    async def request(
+        self, method: str, path: str, body: Any = None, kind: str = "application/json"
+    ) -> Body:
+        def send() -> Awaitable[Body]:
+            return super(Disturbed, self).request(method, path, body, kind)
+
+        return await self.way(method, path, send)
+
+
+@dataclass
+class Ground:
+    """The loop, and what it stands on; a watch there is none, so a test tells of pools itself."""
+
+    stage: Stage
+    cluster: Disturbed
+    pools: Pools
+    client: StockClient
+    workloads: Workloads
+
+    async def apply(self, name: str, replicas: int = 0, **spec: Any) -> Body:
+        """Make a workload and a pool of the queue of its name, and tell of it."""
+        await self.tries(self.workloads.apply, workload(name, replicas), pool(name, name, **spec))
+        return await self.tell(name)
+
+    async def tell(self, name: str) -> Body:
+        body: Body = await self.tries(self.workloads.get, "workerpool", name)
+        self.pools.notice(ref_of(body), body)
+        return body
+
+    async def tries(self, what: Callable[..., Any], *arguments: Any) -> Any:
+        """Do what takes its time, and let the loop run meanwhile."""
+        return await asyncio.to_thread(what, *arguments)
+
+    async def scales_to(self, name: str, replicas: int) -> None:
+        await self.tries(self.workloads.scales_to, name, replicas)
+
+    async def says(self, name: str, kind: str, status: str, reason: str) -> str:
+        return str(await self.tries(self.workloads.says, name, kind, status, reason))
+
+
+@pytest.fixture
+async def ground(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Ground]:
+    monkeypatch.setenv("KUBECONFIG", str(stage.api.operator))
+    cluster = Disturbed(kopf.OperatorSettings())
+    async with connect(stage.redis.url) as redis:
+        pools = Pools(cluster, Store(redis, PREFIX).queues)
+        loop = asyncio.create_task(pools.run())
+        client = await stage.client()
+        yield Ground(stage, cluster, pools, client, Workloads(stage.resources))
+        loop.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await loop
+    await cluster.close()
+
+
+async def test_a_workload_that_is_slow_to_answer_holds_up_no_other(ground: Ground) -> None:
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def slow(method: str, path: str, send: Send) -> Body:
+        if path.endswith("/deployments/slow"):
+            asked.set()
+            await answered.wait()
+        return await send()
+
+    await ground.apply("quick")
+    await ground.says("quick", "Ready", "True", "QueueNeverSeen")
+    ground.cluster.way = slow
+    await ground.apply("slow", jobsPerReplica=1)
+    await asked.wait()
+    # What stirs meanwhile is heard, there and elsewhere.
+    await ground.client.add("slow", "waits")
+    await ground.client.add("quick", "waits")
+    await ground.scales_to("quick", 1)
+    await ground.client.add("slow", "waits")
+    answered.set()
+    await ground.scales_to("slow", 2)
+
+
+async def test_pools_that_are_always_due_do_not_drown_the_others(ground: Ground) -> None:
+    await ground.apply("quiet")
+    await ground.says("quiet", "Ready", "True", "QueueNeverSeen")
+    # Every millisecond another job comes within the cooldown, for as long as the test may take.
+    now = int(ground.stage.store.time()[0]) * 1000
+    dense = {f"{n}": (now + n) * 4096 for n in range(400_000)}
+    ground.stage.store.zadd(f"{PREFIX}:dense:delayed", dense)
+    await ground.apply("dense", paused=True, cooldownSeconds=30)
+    await ground.says("dense", "Ready", "True", "Paused")
+    await ground.client.add("quiet", "waits")
+    await ground.scales_to("quiet", 1)
