@@ -55,9 +55,8 @@ class Pools:
         known = self._pools.get(ref.uid)
         if known is None:
             self._pools[ref.uid] = Pool(ref, body)
-        elif known.body["metadata"]["generation"] != body["metadata"]["generation"]:
-            known.body = body
-            known.due = 0.0
+        elif known.generation < body["metadata"]["generation"]:
+            known.learn(body)
         self._noticed.set()
 
     def forget(self, ref: Ref) -> None:
@@ -168,7 +167,9 @@ class Pools:
 
     async def _act(self, pool: Pool, what: Backlog | Trouble) -> None:
         try:
-            if isinstance(what, Backlog) and (rival := self._rival(pool)):
+            if pool.checked_at + SLOW_SECONDS <= time.monotonic() and not await self._check(pool):
+                return
+            if isinstance(what, Backlog) and (rival := await self._rival(pool)):
                 await self._scaler.stand_back(pool, rival, what)
             elif isinstance(what, Backlog):
                 await self._scaler.scale(pool, what)
@@ -176,25 +177,33 @@ class Pools:
                 await self._scaler.stand_back(pool, what)
         except Conflict:
             # The workload or the pool has changed since it was read.
-            await self._refresh(pool)
+            pool.workload, pool.due = None, 0.0
+            await self._check(pool)
+        except ApiError as error:
+            if error.code != 404 or await self._check(pool):
+                raise
 
     def _retry(self, pool: Pool) -> None:
         pool.failures += 1
         pool.due = time.monotonic() + backoff(pool.failures)
 
-    async def _refresh(self, pool: Pool) -> None:
-        pool.workload = None
+    async def _check(self, pool: Pool) -> bool:
+        """Read a pool anew and say whether it is there: a watch that had to begin anew, and was
+        told nothing of what went before, leaves us with pools that are gone.
+        """
         body = await self.cluster.read(pool.ref)
+        pool.checked_at = time.monotonic()
         if body is None:
             self.forget(pool.ref)
-        else:
-            pool.body = body
-            pool.due = 0.0
+            return False
+        pool.learn(body)
+        return True
 
-    def _rival(self, pool: Pool) -> Trouble | None:
+    async def _rival(self, pool: Pool) -> Trouble | None:
         """Name an older pool that scales the same workload."""
-        for other in self._pools.values():
-            if other.target == pool.target and other.age < pool.age:
+        for other in list(self._pools.values()):
+            older = other.target == pool.target and other.age < pool.age
+            if older and await self._check(other):
                 pool.workload = None
                 said = f"the WorkerPool {other.ref.name} scales the same workload and is older"
                 return Trouble("Conflict", said)

@@ -1,7 +1,7 @@
 """One pool: read its workload, decide, scale, and say so. It never matters what woke it."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from handlers.cluster import ApiError, Cluster, Ref
@@ -38,6 +38,7 @@ class Pool:
     calm_since: float | None = None
     written_at: float = 0.0
     failures: int = 0
+    checked_at: float = field(default_factory=time.monotonic)
     workload: Workload | None = None
     read_at: float = 0.0
     scaled_at: float = 0.0
@@ -67,6 +68,18 @@ class Pool:
     def age(self) -> tuple[str, str]:
         """Tell which of two pools was first."""
         return self.body["metadata"]["creationTimestamp"], self.ref.uid
+
+    @property
+    def generation(self) -> int:
+        return int(self.body["metadata"]["generation"])
+
+    def learn(self, body: Body) -> None:
+        """Take what was read or written, unless a newer wish is known; look at a new one."""
+        newer = body["metadata"]["generation"] - self.generation
+        if newer >= 0:
+            self.body = body
+        if newer > 0:
+            self.due = 0.0
 
     def decide(self, backlog: Backlog, current: int) -> Decision:
         return desired_replicas(self.bounds, backlog, current, self.calm_since, time.monotonic())
@@ -167,6 +180,6 @@ class Scaler:
         if wait > 0 and not tells_more(status, stands):
             pool.look_within(wait)
             return
-        pool.body = await self._cluster.patch_status(pool.body, status)
+        pool.learn(await self._cluster.patch_status(pool.body, status))
         pool.written_at = time.monotonic()
         pool.untold = None

@@ -9,11 +9,13 @@ from typing import Any
 import kopf
 import pytest
 
+from handlers import pools
 from handlers.cluster import Cluster, ref_of
 from handlers.pools import Pools
 from jobgroup import Store, connect
 from testbed.stages import PREFIX, Stage
 from testbed.stock import StockClient
+from testbed.waiting import eventually
 from testbed.workloads import Workloads, pool, workload
 
 Body = dict[str, Any]
@@ -50,6 +52,13 @@ class Ground:
         await self.tries(self.workloads.apply, workload(name, replicas), pool(name, name, **spec))
         return await self.tell(name)
 
+    async def delete(self, name: str) -> None:
+        """Delete a pool, and tell nobody."""
+        await self.tries(self.workloads.resources.kubectl, "delete", "workerpool", name)
+
+    async def knows_none(self) -> bool:
+        return self.pools.statuses() == []
+
     async def tell(self, name: str) -> Body:
         body: Body = await self.tries(self.workloads.get, "workerpool", name)
         self.pools.notice(ref_of(body), body)
@@ -71,10 +80,10 @@ async def ground(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     monkeypatch.setenv("KUBECONFIG", str(stage.api.operator))
     cluster = Disturbed(kopf.OperatorSettings())
     async with connect(stage.redis.url) as redis:
-        pools = Pools(cluster, Store(redis, PREFIX).queues)
-        loop = asyncio.create_task(pools.run())
+        made = Pools(cluster, Store(redis, PREFIX).queues)
+        loop = asyncio.create_task(made.run())
         client = await stage.client()
-        yield Ground(stage, cluster, pools, client, Workloads(stage.resources))
+        yield Ground(stage, cluster, made, client, Workloads(stage.resources))
         loop.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await loop
@@ -115,3 +124,41 @@ async def test_pools_that_are_always_due_do_not_drown_the_others(ground: Ground)
     await ground.says("dense", "Ready", "True", "Paused")
     await ground.client.add("quiet", "waits")
     await ground.scales_to("quiet", 1)
+
+
+async def test_a_pool_that_went_unheard_is_found_to_be_gone(ground: Ground) -> None:
+    ghost = await ground.apply("order")
+    await ground.says("order", "Ready", "True", "QueueNeverSeen")
+    await ground.delete("order")
+    # Whoever has its place scales at once, and not against it.
+    heir = await ground.apply("order")
+    await ground.says("order", "Ready", "True", "QueueNeverSeen")
+    assert [ref.uid for ref, _ in ground.pools.statuses()] == [heir["metadata"]["uid"]]
+    assert ghost["metadata"]["uid"] != heir["metadata"]["uid"]
+
+
+async def test_a_pool_that_is_gone_scales_no_more(ground: Ground) -> None:
+    await ground.apply("order")
+    await ground.says("order", "Ready", "True", "QueueNeverSeen")
+    await ground.delete("order")
+    await ground.client.add("order", "waits")
+    await eventually(ground.knows_none)
+
+
+async def test_a_pool_at_rest_is_checked_now_and_then(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "SLOW_SECONDS", 0.5)
+    await ground.apply("order")
+    await ground.says("order", "Ready", "True", "QueueNeverSeen")
+    await ground.delete("order")
+    await eventually(ground.knows_none)
+
+
+async def test_an_event_that_comes_late_is_no_news(ground: Ground) -> None:
+    old = await ground.apply("order", paused=True)
+    await ground.apply("order", minReplicas=1)
+    await ground.says("order", "ScalingActive", "True", "QueueNeverSeen")
+    known = ground.pools.statuses()
+    ground.pools.notice(ref_of(old), old)
+    assert ground.pools.statuses() == known
