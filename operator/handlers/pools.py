@@ -16,6 +16,7 @@ from handlers.cluster import ApiError, Cluster, Conflict, Ref
 from handlers.scaling import Body, Pool, Scaler, unreadable
 from jobgroup.conditions import Trouble
 from jobgroup.connection import RedisError, backoff, is_transient, leave_if_cancelled
+from jobgroup.pool_status import CONFLICT
 from jobgroup.queues import Queues
 from jobgroup.replicas import Backlog
 
@@ -97,7 +98,7 @@ class Pools:
         reason = "RedisUnavailable" if is_transient(error) else "RedisError"
         trouble = Trouble(reason, f"the workload is left as it is: {error}", stalled=False)
         for pool in self._pools.values():
-            if not pool.busy and _reason(pool.body) != reason:
+            if not pool.busy and _said(pool.body)[0] != reason:
                 self._begin(pool, trouble)
             pool.calm_since, pool.due = None, 0.0
 
@@ -163,7 +164,7 @@ class Pools:
             self._retry(pool)
             logger.exception("unexpected", extra=context)
         finally:
-            pool.busy = False
+            pool.busy = pool.is_new = False
 
     async def _act(self, pool: Pool, what: Backlog | Trouble) -> None:
         try:
@@ -206,11 +207,16 @@ class Pools:
             if older and await self._check(other):
                 pool.workload = None
                 said = f"the WorkerPool {other.ref.name} scales the same workload and is older"
-                return Trouble("Conflict", said)
+                return Trouble(CONFLICT, said)
+        if pool.is_new and _said(pool.body)[0] == CONFLICT:
+            # After a restart, the older one may not have been heard of yet.
+            return Trouble(*_said(pool.body))
         return None
 
 
-def _reason(body: Body) -> str:
-    """Return why a pool does what it does, as its status has it."""
-    conditions = (body.get("status") or {}).get("conditions") or ()
-    return next((each["reason"] for each in conditions if each["type"] == "Ready"), "")
+def _said(body: Body) -> tuple[str, str]:
+    """Return why a pool does what it does, as its status has it: reason and message."""
+    for each in (body.get("status") or {}).get("conditions") or ():
+        if each["type"] == "Ready":
+            return each["reason"], each["message"]
+    return "", ""

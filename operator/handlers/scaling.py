@@ -34,6 +34,7 @@ class Pool:
     body: Body
     due: float = 0.0
     busy: bool = False
+    is_new: bool = True
     event: str = ""
     calm_since: float | None = None
     written_at: float = 0.0

@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 import kopf
 import pytest
+from redis.asyncio import Redis
 
 from handlers import pools
 from handlers.cluster import Cluster, ref_of
@@ -37,15 +37,30 @@ class Disturbed(Cluster):
         return await self.way(method, path, send)
 
 
-@dataclass
 class Ground:
     """The loop, and what it stands on; a watch there is none, so a test tells of pools itself."""
 
-    stage: Stage
-    cluster: Disturbed
-    pools: Pools
-    client: StockClient
-    workloads: Workloads
+    def __init__(self, stage: Stage, redis: Redis, client: StockClient) -> None:
+        self.stage = stage
+        self.cluster = Disturbed(kopf.OperatorSettings())
+        self.client = client
+        self.workloads = Workloads(stage.resources)
+        self._queues = Store(redis, PREFIX).queues
+        self._start()
+
+    def _start(self) -> None:
+        self.pools = Pools(self.cluster, self._queues)
+        self._loop = asyncio.create_task(self.pools.run())
+
+    async def stop(self) -> None:
+        self._loop.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._loop
+
+    async def restart(self) -> None:
+        """Begin anew, and know of no pool."""
+        await self.stop()
+        self._start()
 
     async def apply(self, name: str, replicas: int = 0, **spec: Any) -> Body:
         """Make a workload and a pool of the queue of its name, and tell of it."""
@@ -78,16 +93,11 @@ class Ground:
 @pytest.fixture
 async def ground(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Ground]:
     monkeypatch.setenv("KUBECONFIG", str(stage.api.operator))
-    cluster = Disturbed(kopf.OperatorSettings())
     async with connect(stage.redis.url) as redis:
-        made = Pools(cluster, Store(redis, PREFIX).queues)
-        loop = asyncio.create_task(made.run())
-        client = await stage.client()
-        yield Ground(stage, cluster, made, client, Workloads(stage.resources))
-        loop.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await loop
-    await cluster.close()
+        ground = Ground(stage, redis, await stage.client())
+        yield ground
+        await ground.stop()
+        await ground.cluster.close()
 
 
 async def test_a_workload_that_is_slow_to_answer_holds_up_no_other(ground: Ground) -> None:
@@ -162,3 +172,27 @@ async def test_an_event_that_comes_late_is_no_news(ground: Ground) -> None:
     known = ground.pools.statuses()
     ground.pools.notice(ref_of(old), old)
     assert ground.pools.statuses() == known
+
+
+async def test_after_a_restart_the_younger_of_two_waits_for_the_older(ground: Ground) -> None:
+    target: Body = {"scaleTargetRef": {"name": "red"}, "jobsPerReplica": 1}
+    red, blue = await ground.apply("red", **target), await ground.apply("blue", **target)
+    older, younger = sorted(
+        (red, blue), key=lambda body: (body["metadata"]["creationTimestamp"], ref_of(body).uid)
+    )
+    await ground.says(ref_of(younger).name, "Stalled", "True", "Conflict")
+    await ground.restart()
+    await ground.client.add(ref_of(younger).name, "waits")
+    await ground.tell(ref_of(younger).name)
+
+    async def counted() -> bool:
+        status = await ground.tries(ground.workloads.status, ref_of(younger).name)
+        return bool(status["backlog"] == 1)
+
+    await eventually(counted)
+    assert await ground.tries(ground.workloads.changes, "red") == 0
+    for _ in range(2):
+        await ground.client.add(ref_of(older).name, "waits")
+    await ground.tell(ref_of(older).name)
+    await ground.scales_to("red", 2)
+    assert await ground.tries(ground.workloads.changes, "red") == 1
