@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from handlers import pools
-from handlers.cluster import Cluster, ref_of
+from handlers.cluster import ApiError, Cluster, ref_of
 from handlers.pools import Pools
 from jobgroup import Store, connect
 from testbed.stages import PREFIX, Stage
@@ -196,3 +196,17 @@ async def test_after_a_restart_the_younger_of_two_waits_for_the_older(ground: Gr
     await ground.tell(ref_of(older).name)
     await ground.scales_to("red", 2)
     assert await ground.tries(ground.workloads.changes, "red") == 1
+
+
+async def test_events_that_are_refused_keep_no_status_unwritten(ground: Ground) -> None:
+    async def refuse(method: str, path: str, send: Send) -> Body:
+        if path.endswith("/events"):
+            raise ApiError(403, "the namespace is being terminated")
+        return await send()
+
+    ground.cluster.way = refuse
+    await ground.client.add("order", "waits")
+    await ground.apply("order")
+    await ground.says("order", "Ready", "True", "Counting")
+    status = await ground.tries(ground.workloads.status, "order")
+    assert status["lastScale"]["toReplicas"] == 1
