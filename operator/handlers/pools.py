@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from handlers.cluster import ApiError, Cluster, Conflict, Ref
@@ -38,6 +39,7 @@ class Pools:
 
     cluster: Cluster
     queues: Queues
+    leads: Callable[[], bool]
     alive_at: float = field(default_factory=time.monotonic)
     _pools: dict[str, Pool] = field(default_factory=dict)
     _noticed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -46,7 +48,7 @@ class Pools:
     _scaler: Scaler = field(init=False)
 
     def __post_init__(self) -> None:
-        self._scaler = Scaler(self.cluster, self.queues)
+        self._scaler = Scaler(self.cluster, self.queues, self.leads)
 
     def notice(self, ref: Ref, body: Body) -> None:
         """Hear of a pool; that only its status changed is no news."""

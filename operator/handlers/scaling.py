@@ -1,6 +1,7 @@
 """One pool: read its workload, decide, scale, and say so. It never matters what woke it."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,7 +44,9 @@ class Pool:
     workload: Workload | None = None
     read_at: float = 0.0
     scaled_at: float = 0.0
-    # A scaling that no status tells of yet.
+    # A scaling that was asked for, and no answer came yet;
+    asked: Scaling | None = None
+    # and one that was done, and no status tells of it yet.
     untold: Scaling | None = None
 
     @property
@@ -97,9 +100,10 @@ def unreadable(refusal: str) -> Trouble:
 class Scaler:
     """Scales workloads, one pool a call."""
 
-    def __init__(self, cluster: Cluster, queues: Queues) -> None:
+    def __init__(self, cluster: Cluster, queues: Queues, leads: Callable[[], bool]) -> None:
         self._cluster = cluster
         self._queues = queues
+        self._leads = leads
         self._targets = Targets(cluster)
 
     async def stand_back(
@@ -131,11 +135,9 @@ class Scaler:
             backlog = again
             decision = pool.decide(backlog, workload.replicas)
         pool.calm_since = decision.calm_since
-        if decision.replicas != workload.replicas:
-            if trouble := await self._change(pool, workload, decision):
-                await self.stand_back(pool, trouble, backlog)
-                return
-            pool.scaled_at = time.monotonic()
+        if trouble := await self._change(pool, workload, decision):
+            await self.stand_back(pool, trouble, backlog)
+            return
         if pool.untold or workload.ready != workload.replicas:
             first, longest = SETTLE_SECONDS
             patience = (time.monotonic() - pool.scaled_at) / 5
@@ -155,18 +157,31 @@ class Scaler:
             return None
         pool.workload, trouble = await self._targets.find(pool.target)
         pool.read_at = now
+        if pool.workload and pool.asked:
+            # The answer was lost; the workload tells what it was.
+            if pool.workload.replicas == pool.asked.after:
+                pool.untold = pool.asked
+            pool.asked = None
         return trouble
 
     async def _change(self, pool: Pool, workload: Workload, decision: Decision) -> Trouble | None:
-        """Scale the workload, if it is still as it was read."""
+        """Scale the workload if it needs to be, and is still as it was read."""
+        if decision.replicas == workload.replicas:
+            return None
+        if not self._leads():
+            # Jobs may have begun since the queue was read, and whoever leads now need not have
+            # changed the workload.
+            raise ApiError(0, "nothing is scaled: this replica does not lead any more")
         scaling = Scaling(workload.replicas, decision.replicas, decision.reason, workload.version)
-        pool.workload = None
+        pool.workload, pool.asked, pool.scaled_at = None, scaling, time.monotonic()
         failpoint("scale")
         try:
             await self._cluster.scale(workload.path, workload.version, decision.replicas)
         except ApiError as error:
+            if 400 <= error.code < 500:
+                pool.asked = None
             return refused(error)
-        pool.untold = scaling
+        pool.asked, pool.untold = None, scaling
         return None
 
     async def _report(self, pool: Pool, status: dict[str, Any]) -> None:

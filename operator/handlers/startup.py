@@ -42,12 +42,12 @@ class Operator:
         self.metrics = Metrics()
         self.store = Store(connect(settings.redis_url), settings.prefix, observer=self.metrics)
         self.reconciler: Reconciler | None = None
-        self.pools = Pools(self.cluster, self.store.queues)
         self._settings = settings
         self._health = Health(settings.port, self.metrics.registry)
         self._lease = Lease(
             self.cluster, settings.namespace, settings.lease_name, settings.identity
         )
+        self.pools = Pools(self.cluster, self.store.queues, lambda: self._lease.is_held)
         self._tasks: list[asyncio.Task[None]] = []
         self._redis_error = ""
         self.metrics.leads = lambda: self._lease.is_held

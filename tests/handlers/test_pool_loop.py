@@ -1,93 +1,16 @@
-"""The loop of all pools, run in the test itself: what comes between it and a real API server."""
+"""The loop of all pools: no pool holds up another, and what is gone or lost is found out."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
-import kopf
 import pytest
-from redis.asyncio import Redis
 
 from handlers import pools
-from handlers.cluster import ApiError, Cluster, ref_of
-from handlers.pools import Pools
-from jobgroup import Store, connect
+from handlers.cluster import ApiError, ref_of
+from jobgroup import connect
 from testbed.stages import PREFIX, Stage
-from testbed.stock import StockClient
 from testbed.waiting import eventually
-from testbed.workloads import Workloads, pool, workload
-
-Body = dict[str, Any]
-Send = Callable[[], Awaitable[Body]]
-Way = Callable[[str, str, Send], Awaitable[Body]]
-
-
-class Disturbed(Cluster):
-    """A way to the API server that a test may lead elsewhere."""
-
-    way: Way = staticmethod(lambda _method, _path, send: send())
-
-    async def request(
-        self, method: str, path: str, body: Any = None, kind: str = "application/json"
-    ) -> Body:
-        def send() -> Awaitable[Body]:
-            return super(Disturbed, self).request(method, path, body, kind)
-
-        return await self.way(method, path, send)
-
-
-class Ground:
-    """The loop, and what it stands on; a watch there is none, so a test tells of pools itself."""
-
-    def __init__(self, stage: Stage, redis: Redis, client: StockClient) -> None:
-        self.stage = stage
-        self.cluster = Disturbed(kopf.OperatorSettings())
-        self.client = client
-        self.workloads = Workloads(stage.resources)
-        self._queues = Store(redis, PREFIX).queues
-        self._start()
-
-    def _start(self) -> None:
-        self.pools = Pools(self.cluster, self._queues)
-        self._loop = asyncio.create_task(self.pools.run())
-
-    async def stop(self) -> None:
-        self._loop.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._loop
-
-    async def restart(self) -> None:
-        """Begin anew, and know of no pool."""
-        await self.stop()
-        self._start()
-
-    async def apply(self, name: str, replicas: int = 0, **spec: Any) -> Body:
-        """Make a workload and a pool of the queue of its name, and tell of it."""
-        await self.tries(self.workloads.apply, workload(name, replicas), pool(name, name, **spec))
-        return await self.tell(name)
-
-    async def delete(self, name: str) -> None:
-        """Delete a pool, and tell nobody."""
-        await self.tries(self.workloads.resources.kubectl, "delete", "workerpool", name)
-
-    async def knows_none(self) -> bool:
-        return self.pools.statuses() == []
-
-    async def tell(self, name: str) -> Body:
-        body: Body = await self.tries(self.workloads.get, "workerpool", name)
-        self.pools.notice(ref_of(body), body)
-        return body
-
-    async def tries(self, what: Callable[..., Any], *arguments: Any) -> Any:
-        """Do what takes its time, and let the loop run meanwhile."""
-        return await asyncio.to_thread(what, *arguments)
-
-    async def scales_to(self, name: str, replicas: int) -> None:
-        await self.tries(self.workloads.scales_to, name, replicas)
-
-    async def says(self, name: str, kind: str, status: str, reason: str) -> str:
-        return str(await self.tries(self.workloads.says, name, kind, status, reason))
+from tests.handlers.looping import Body, Ground, Send
 
 
 @pytest.fixture
@@ -210,3 +133,80 @@ async def test_events_that_are_refused_keep_no_status_unwritten(ground: Ground) 
     await ground.says("order", "Ready", "True", "Counting")
     status = await ground.tries(ground.workloads.status, "order")
     assert status["lastScale"]["toReplicas"] == 1
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_a_scaling_whose_answer_is_lost_is_told_once_it_is_seen(
+    ground: Ground, arrives: bool
+) -> None:
+    lost = 0
+
+    async def lose(method: str, path: str, send: Send) -> Body:
+        nonlocal lost
+        if "/scale?" not in path or lost:
+            return await send()
+        lost += 1
+        if arrives:
+            await send()
+        raise ApiError(0, "the API server is out of reach")
+
+    ground.cluster.way = lose
+    await ground.client.add("order", "waits")
+    await ground.apply("order")
+    await ground.says("order", "Ready", "True", "Counting")
+    assert lost == 1
+    assert await ground.tries(ground.workloads.changes, "order") == 1
+    status = await ground.tries(ground.workloads.status, "order")
+    assert (status["lastScale"]["fromReplicas"], status["lastScale"]["toReplicas"]) == (0, 1)
+    assert await ground.tries(ground.stage.resources.events, "order") == [
+        ("Normal", "Scaled", "from 0 to 1: 1 job, 5 a replica")
+    ]
+
+
+async def test_a_scaling_that_was_refused_is_not_told(ground: Ground) -> None:
+    async def refuse(method: str, path: str, send: Send) -> Body:
+        if "/scale?" in path:
+            # As if somebody had done it by hand, and the operator were not allowed to.
+            await send()
+            raise ApiError(403, "forbidden")
+        return await send()
+
+    ground.cluster.way = refuse
+    await ground.client.add("order", "waits")
+    await ground.apply("order")
+    await ground.says("order", "Stalled", "True", "TargetRefused")
+    await ground.client.add("order", "waits too")
+    await ground.says("order", "Ready", "True", "Counting")
+    assert "lastScale" not in await ground.tries(ground.workloads.status, "order")
+
+
+async def test_who_does_not_lead_any_more_scales_nothing(ground: Ground) -> None:
+    ground.leads = False
+    asked: list[str] = []
+
+    async def note(method: str, path: str, send: Send) -> Body:
+        asked.append(path)
+        return await send()
+
+    ground.cluster.way = note
+    await ground.apply("order", 3, cooldownSeconds=0)
+
+    async def has_tried_twice() -> bool:
+        return sum(path.endswith("/deployments/order") for path in asked) > 1
+
+    await eventually(has_tried_twice)
+    assert await ground.tries(ground.workloads.changes, "order") == 0
+    ground.leads = True
+    await ground.scales_to("order", 0)
+
+
+async def test_a_queue_that_cannot_be_counted_again_is_no_reason_to_shrink(ground: Ground) -> None:
+    async def spoil(method: str, path: str, send: Send) -> Body:
+        if path.endswith("/deployments/order"):
+            ground.stage.store.set(f"{PREFIX}:order:wait", "no list")
+        return await send()
+
+    ground.cluster.way = spoil
+    await ground.apply("order", 3, cooldownSeconds=0)
+    assert "WRONGTYPE" in await ground.says("order", "Ready", "False", "RedisError")
+    assert await ground.tries(ground.workloads.changes, "order") == 0
