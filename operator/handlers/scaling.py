@@ -60,7 +60,7 @@ class Pool:
     @property
     def horizon(self) -> tuple[str, int]:
         """Name the queue, and the milliseconds within which delayed jobs count."""
-        return self.queue, self.bounds.cooldown_seconds * 1000
+        return self.queue, self.bounds.horizon_seconds * 1000
 
     @property
     def target(self) -> Target:
@@ -142,7 +142,7 @@ class Scaler:
             first, longest = SETTLE_SECONDS
             patience = (time.monotonic() - pool.scaled_at) / 5
             pool.look_within(min(max(first, patience), longest))
-        for wait in (decision.look_again_in, wake_in(pool.bounds, backlog, now_ms())):
+        for wait in (decision.look_again_in, wake_in(pool.bounds, backlog)):
             if wait is not None:
                 pool.look_within(wait)
         status = pool_status(pool.body, now_ms(), backlog, workload, decision, pool.untold)

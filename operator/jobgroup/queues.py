@@ -48,7 +48,6 @@ class Queues:
         rows = await self._read_backlog(
             self._redis,
             marker=keys.marker(self._prefix),
-            now=now_ms(),
             prefix=self._prefix,
             queues=pack(queues),
         )
