@@ -10,6 +10,7 @@ from jobgroup.replicas import Backlog, Decision
 
 CONFLICT = "Conflict"
 TARGET_MISSING = "TargetMissing"
+TARGET_REFUSED = "TargetRefused"
 _OF_WORKLOAD = {"desiredReplicas", "replicas", "readyReplicas"}
 
 

@@ -1,15 +1,17 @@
 """The loop of all pools: no pool holds up another, and what is gone or lost is found out."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from handlers import pools
 from handlers.cluster import ApiError, ref_of
 from jobgroup import connect
+from testbed.apiserver import KubectlError
 from testbed.stages import PREFIX, Stage
-from testbed.waiting import eventually
+from testbed.waiting import eventually, wait_for
 from tests.handlers.looping import Body, Ground, Send
 
 
@@ -210,3 +212,54 @@ async def test_a_queue_that_cannot_be_counted_again_is_no_reason_to_shrink(groun
     await ground.apply("order", 3, cooldownSeconds=0)
     assert "WRONGTYPE" in await ground.says("order", "Ready", "False", "RedisError")
     assert await ground.tries(ground.workloads.changes, "order") == 0
+
+
+@pytest.fixture(params=["replicas", "size"])
+def field(stage: Stage, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Name where a kind of its own, Fleet, keeps the number that its scale subresource shows."""
+    field = str(request.param)
+    paths = {"specReplicasPath": f".spec.{field}", "statusReplicasPath": ".status.replicas"}
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": anything},
+        "subresources": {"scale": paths},
+    }
+    name, group = f"fleets.{field}.example.org", f"{field}.example.org"
+    names = {"kind": "Fleet", "plural": "fleets", "singular": "fleet"}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": name},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+    stage.resources.apply(definition)
+    fleet = {"apiVersion": f"{group}/v1", "kind": "Fleet", "metadata": {"name": "order"}}
+
+    def is_made() -> bool:
+        with contextlib.suppress(KubectlError):  # it is not served yet
+            stage.resources.apply({**fleet, "spec": {field: 0}})
+            return True
+        return False
+
+    wait_for(is_made)
+    yield field
+    stage.api.kubectl("delete", "crd", name)
+
+
+async def test_a_kind_of_another_s_is_scaled_by_its_replicas_or_refused(
+    ground: Ground, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if it had been granted to the operator.
+    monkeypatch.setenv("KUBECONFIG", str(ground.stage.api.admin))
+    await ground.client.add("order", "waits")
+    kind = {"apiVersion": f"{field}.example.org/v1", "kind": "Fleet", "name": "order"}
+    await ground.apply("order", scaleTargetRef=kind)
+    if field == "replicas":
+        plural = f"fleets.{field}.example.org"
+        await ground.tries(ground.workloads.scales_to, "order", 1, plural)
+    else:
+        said = await ground.says("order", "Stalled", "True", "TargetRefused")
+        assert said == "Fleet order has no .spec.replicas: it cannot be scaled by a pool"
