@@ -31,8 +31,8 @@ class ScaleTarget(Model):
     )
     kind: Annotated[str, Field(min_length=1, max_length=63)] = Field(
         default="Deployment",
-        description="Deployment or StatefulSet; another kind that can be scaled, if the operator is"
-        " granted it.",
+        description="Deployment or StatefulSet; another kind that can be scaled and has"
+        " spec.replicas, if the operator is granted it.",
         json_schema_extra={"pattern": _KIND},
     )
     name: Annotated[str, Field(min_length=1, max_length=253)] = Field(
