@@ -50,6 +50,10 @@ class Ground:
         self.pools = Pools(self.cluster, self._queues, lambda: self.leads)
         self._loop = asyncio.create_task(self.pools.run())
 
+    def is_loop(self) -> bool:
+        """Say whether it is the loop itself that asks, and no task of one pool."""
+        return asyncio.current_task() is self._loop
+
     async def stop(self) -> None:
         self._loop.cancel()
         with contextlib.suppress(asyncio.CancelledError):

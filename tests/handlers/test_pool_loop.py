@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
 from handlers import pools
 from handlers.cluster import ApiError, ref_of
 from jobgroup import connect
+from jobgroup.queues import Queues
+from jobgroup.replicas import Backlog
 from testbed.apiserver import KubectlError
 from testbed.stages import PREFIX, Stage
 from testbed.waiting import eventually, wait_for
@@ -68,8 +70,12 @@ async def test_a_pool_that_went_unheard_is_found_to_be_gone(ground: Ground) -> N
     # Whoever has its place scales at once, and not against it.
     heir = await ground.apply("order")
     await ground.says("order", "Ready", "True", "QueueNeverSeen")
-    assert [ref.uid for ref, _ in ground.pools.statuses()] == [heir["metadata"]["uid"]]
-    assert ghost["metadata"]["uid"] != heir["metadata"]["uid"]
+
+    async def only_the_heir_is_known() -> bool:
+        return [ref for ref, _ in ground.pools.statuses()] == [ref_of(heir)]
+
+    assert ref_of(ghost) != ref_of(heir)
+    await eventually(only_the_heir_is_known)
 
 
 async def test_a_pool_that_is_gone_scales_no_more(ground: Ground) -> None:
@@ -212,6 +218,32 @@ async def test_a_queue_that_cannot_be_counted_again_is_no_reason_to_shrink(groun
     await ground.apply("order", 3, cooldownSeconds=0)
     assert "WRONGTYPE" in await ground.says("order", "Ready", "False", "RedisError")
     assert await ground.tries(ground.workloads.changes, "order") == 0
+
+
+async def test_a_job_that_comes_and_goes_at_the_last_moment_begins_the_cooldown_anew(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ground.client.work("order")
+    again = Queues.backlogs
+    counted = 0
+
+    async def late(queues: Queues, asked: Sequence[tuple[str, int]]) -> list[Backlog | str]:
+        # The loop itself counts first; whoever is about to shrink counts once more.
+        nonlocal counted
+        if not ground.is_loop():
+            counted += 1
+            await ground.client.heard("completed", id=await ground.client.add("order", "short"))
+        return await again(queues, asked)
+
+    async def has_counted_twice() -> bool:
+        return counted > 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Queues, "backlogs", late)
+        await ground.apply("order", 3, cooldownSeconds=1)
+        await eventually(has_counted_twice)
+        assert await ground.tries(ground.workloads.changes, "order") == 0
+    await ground.scales_to("order", 0)
 
 
 @pytest.fixture(params=["replicas", "size"])
