@@ -64,8 +64,8 @@ class WorkerPoolSpec(Model):
     )
     cooldownSeconds: Annotated[int, Field(ge=0, le=MAX_COOLDOWN)] = Field(  # noqa: N815
         default=60,
-        description="Seconds for which fewer replicas would have been enough, without any job"
-        " active, before there are fewer. Delayed jobs that are due within them count as waiting.",
+        description="Seconds for which fewer replicas must have been enough, and the queue quiet,"
+        " before there are fewer. Delayed jobs that are due within them count as waiting.",
     )
     paused: bool = Field(
         default=False, description="Set to true to leave the workload as it is, and only count."
