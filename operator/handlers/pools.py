@@ -57,18 +57,23 @@ class Pools:
             return
         known = self._pools.get(ref.uid)
         if known is None:
-            self._pools[ref.uid] = Pool(ref, body)
+            self._pools[ref.uid] = pool = Pool(ref, body)
+            self._wake_rivals(pool)
         elif known.generation < body["metadata"]["generation"]:
             known.learn(body)
         self._noticed.set()
 
     def forget(self, ref: Ref) -> None:
         """Hear that a pool is gone; the workload stays as it is, and another may have it now."""
-        gone = self._pools.pop(ref.uid, None)
-        for pool in self._pools.values():
-            if gone and pool.target == gone.target:
-                pool.due = 0.0
+        if gone := self._pools.pop(ref.uid, None):
+            self._wake_rivals(gone)
         self._noticed.set()
+
+    def _wake_rivals(self, of: Pool) -> None:
+        """Have all pools looked at whose workload is the same: who scales it may change."""
+        for pool in self._pools.values():
+            if pool.target == of.target:
+                pool.due = 0.0
 
     def statuses(self) -> list[tuple[Ref, Body]]:
         """Return what the status of each pool says."""

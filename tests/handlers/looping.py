@@ -64,9 +64,15 @@ class Ground:
         await self.stop()
         self._start()
 
-    async def apply(self, name: str, replicas: int = 0, **spec: Any) -> Body:
-        """Make a workload and a pool of the queue of its name, and tell of it."""
+    async def make(self, name: str, replicas: int = 0, **spec: Any) -> Body:
+        """Make a workload and a pool of the queue of its name, and tell nobody."""
         await self.tries(self.workloads.apply, workload(name, replicas), pool(name, name, **spec))
+        body: Body = await self.tries(self.workloads.get, "workerpool", name)
+        return body
+
+    async def apply(self, name: str, replicas: int = 0, **spec: Any) -> Body:
+        """Make them, and tell of the pool."""
+        await self.make(name, replicas, **spec)
         return await self.tell(name)
 
     async def delete(self, name: str) -> None:

@@ -95,26 +95,33 @@ async def test_an_event_that_comes_late_is_no_news(ground: Ground) -> None:
     assert ground.pools.statuses() == known
 
 
-async def test_after_a_restart_the_younger_of_two_waits_for_the_older(ground: Ground) -> None:
+async def test_the_younger_of_two_makes_way_and_waits_after_a_restart(ground: Ground) -> None:
     target: Body = {"scaleTargetRef": {"name": "red"}, "jobsPerReplica": 1}
-    red, blue = await ground.apply("red", **target), await ground.apply("blue", **target)
-    older, younger = sorted(
-        (red, blue), key=lambda body: (body["metadata"]["creationTimestamp"], ref_of(body).uid)
+    made = await ground.make("red", **target), await ground.make("blue", **target)
+    older, younger = (
+        ref_of(body).name
+        for body in sorted(
+            made, key=lambda body: (body["metadata"]["creationTimestamp"], ref_of(body).uid)
+        )
     )
-    await ground.says(ref_of(younger).name, "Stalled", "True", "Conflict")
+    # Heard of first, it does not know of the other yet.
+    await ground.tell(younger)
+    await ground.says(younger, "Ready", "True", "QueueNeverSeen")
+    await ground.tell(older)
+    await ground.says(younger, "Stalled", "True", "Conflict")
     await ground.restart()
-    await ground.client.add(ref_of(younger).name, "waits")
-    await ground.tell(ref_of(younger).name)
+    await ground.client.add(younger, "waits")
+    await ground.tell(younger)
 
     async def counted() -> bool:
-        status = await ground.tries(ground.workloads.status, ref_of(younger).name)
+        status = await ground.tries(ground.workloads.status, younger)
         return bool(status["backlog"] == 1)
 
     await eventually(counted)
     assert await ground.tries(ground.workloads.changes, "red") == 0
     for _ in range(2):
-        await ground.client.add(ref_of(older).name, "waits")
-    await ground.tell(ref_of(older).name)
+        await ground.client.add(older, "waits")
+    await ground.tell(older)
     await ground.scales_to("red", 2)
     assert await ground.tries(ground.workloads.changes, "red") == 1
 
