@@ -14,6 +14,7 @@ from typing import Any
 from bench.harness import Bench, Row
 from bench.operating import Field, cpu_of, in_flight, the_field
 from testbed.operators import OperatorProcess, start_operator
+from testbed.scrapes import Scrape
 from testbed.stock import StockClient
 from testbed.workloads import pool, workload
 
@@ -41,7 +42,7 @@ async def with_pools(field: Field, count: int, bursts: int, rest: float = 0) -> 
         field.folder, field.api.operator, field.redis.url, "bull", f"scaler-{count}"
     ) as process:
         await told(field, names)
-        resting = await at_rest(field, process, rest, what) if rest else []
+        resting = await at_rest(process, rest, what) if rest else []
         waits, writes = await wake(field, names, bursts)
     waits.sort()
     worst = waits[min(len(waits) - 1, int(len(waits) * 0.99))]
@@ -109,20 +110,19 @@ async def wake(field: Field, names: list[str], bursts: int) -> tuple[list[float]
 
 def scale_writes(field: Field) -> int:
     """Return how often the API server was asked to scale."""
-    return _counted(field, 'subresource="scale"')
-
-
-def writes(field: Field) -> int:
-    """Return how many writes to pools and workloads the API server has counted."""
-    return sum(_counted(field, f'resource="{name}"') for name in ("deployments", "workerpools"))
-
-
-def _counted(field: Field, label: str) -> int:
     text = field.api.kubectl("get", "--raw", "/metrics")
     counters = re.findall(r"^apiserver_request_total\{(.*)\} (\d+)", text, re.MULTILINE)
     return sum(
-        int(count) for labels, count in counters if label in labels and 'verb="PATCH"' in labels
+        int(count)
+        for labels, count in counters
+        if 'subresource="scale"' in labels and 'verb="PATCH"' in labels
     )
+
+
+def writes(process: OperatorProcess) -> float:
+    """Return how many writes the operator has sent, Events too; its lease it renews always."""
+    sent = Scrape.of(process).by("what", "jobgroup_api_writes_total")
+    return sum(count for what, count in sent.items() if what != "lease")
 
 
 Seen = asyncio.Queue[tuple[str, str, float]]
@@ -163,12 +163,12 @@ async def _when(seen: Seen, name: str, replicas: str) -> float:
             return float(found[2])
 
 
-async def at_rest(field: Field, process: OperatorProcess, seconds: float, what: str) -> list[Row]:
+async def at_rest(process: OperatorProcess, seconds: float, what: str) -> list[Row]:
     """Let all pools be for a while."""
-    written, used, start = writes(field), cpu_of(process), time.perf_counter()
+    written, used, start = writes(process), cpu_of(process), time.perf_counter()
     await asyncio.sleep(seconds)
     used, took = cpu_of(process) - used, time.perf_counter() - start
     return [
-        Row(f"{what} at rest: writes", float(writes(field) - written), "", at_most=0),
+        Row(f"{what} at rest: writes", writes(process) - written, "", at_most=0),
         Row(f"{what} at rest: of a core", 100 * used / took, "%", at_most=1),
     ]

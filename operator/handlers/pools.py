@@ -2,20 +2,22 @@
 
 One loop for all pools. It reads every queue that stirred in one call and then blocks on the event
 streams of all of them, from the very moment of that reading on: so no job goes unheard, and nobody
-polls. Pools are few and small; they are kept in memory whole.
+polls. What follows from a reading is a task of its own: a workload that is slow to answer holds up
+no other. Pools are few and small; they are kept in memory whole.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from handlers.cluster import ApiError, Cluster, Conflict, Ref
-from handlers.scaling import Body, Pool, Scaler
+from handlers.scaling import Body, Pool, Scaler, unreadable
 from jobgroup.conditions import Trouble
 from jobgroup.connection import RedisError, backoff, is_transient, leave_if_cancelled
+from jobgroup.pool_status import CONFLICT
 from jobgroup.queues import Queues
 from jobgroup.replicas import Backlog
 
@@ -27,8 +29,7 @@ GATHER_SECONDS = 0.25
 SLOW_SECONDS = 300.0
 # Without any pool the loop comes round this often, so that it is seen to be alive.
 ALONE_SECONDS = 30.0
-# A pool that is new or changed is seen after this long at most.
-BLOCK_SECONDS = 2.0
+# So many pools speak to the API server at the same time.
 AT_ONCE = 20
 
 
@@ -38,13 +39,16 @@ class Pools:
 
     cluster: Cluster
     queues: Queues
+    leads: Callable[[], bool]
     alive_at: float = field(default_factory=time.monotonic)
     _pools: dict[str, Pool] = field(default_factory=dict)
     _noticed: asyncio.Event = field(default_factory=asyncio.Event)
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _tasks: asyncio.TaskGroup = field(init=False)
     _scaler: Scaler = field(init=False)
 
     def __post_init__(self) -> None:
-        self._scaler = Scaler(self.cluster, self.queues)
+        self._scaler = Scaler(self.cluster, self.queues, self.leads)
 
     def notice(self, ref: Ref, body: Body) -> None:
         """Hear of a pool; that only its status changed is no news."""
@@ -53,19 +57,23 @@ class Pools:
             return
         known = self._pools.get(ref.uid)
         if known is None:
-            self._pools[ref.uid] = Pool(ref, body)
-        elif known.body["metadata"]["generation"] != body["metadata"]["generation"]:
-            known.body = body
-            known.due = 0.0
+            self._pools[ref.uid] = pool = Pool(ref, body)
+            self._wake_rivals(pool)
+        elif known.generation < body["metadata"]["generation"]:
+            known.learn(body)
         self._noticed.set()
 
     def forget(self, ref: Ref) -> None:
         """Hear that a pool is gone; the workload stays as it is, and another may have it now."""
-        gone = self._pools.pop(ref.uid, None)
-        for pool in self._pools.values():
-            if gone and pool.target == gone.target:
-                pool.due = 0.0
+        if gone := self._pools.pop(ref.uid, None):
+            self._wake_rivals(gone)
         self._noticed.set()
+
+    def _wake_rivals(self, of: Pool) -> None:
+        """Have all pools looked at whose workload is the same: who scales it may change."""
+        for pool in self._pools.values():
+            if pool.target == of.target:
+                pool.due = 0.0
 
     def statuses(self) -> list[tuple[Ref, Body]]:
         """Return what the status of each pool says."""
@@ -73,6 +81,10 @@ class Pools:
 
     async def run(self) -> None:
         """Look at pools that are due or stirred, for ever."""
+        async with asyncio.TaskGroup() as self._tasks:
+            await self._go_round()
+
+    async def _go_round(self) -> None:
         failures = 0
         while True:
             leave_if_cancelled()
@@ -85,45 +97,39 @@ class Pools:
                 failures += 1
                 if failures == 1:
                     logger.warning("pools hold, for Redis does not answer: %s", error)
-                await self._hold(error)
+                self._hold(error)
                 await asyncio.sleep(backoff(failures))
 
-    async def _hold(self, error: RedisError) -> None:
+    def _hold(self, error: RedisError) -> None:
         """Say of each pool that its jobs cannot be counted, once; look at it when they can be."""
         reason = "RedisUnavailable" if is_transient(error) else "RedisError"
         trouble = Trouble(reason, f"the workload is left as it is: {error}", stalled=False)
-        untold = [pool for pool in self._pools.values() if _reason(pool.body) != reason]
-        await self._all({pool.ref.uid: trouble for pool in untold})
         for pool in self._pools.values():
+            if not pool.busy and _said(pool.body)[0] != reason:
+                self._begin(pool, trouble)
             pool.calm_since, pool.due = None, 0.0
 
     async def look(self) -> None:
         """Look at every pool that is due, and at all others of the same queue with it."""
-        now = time.monotonic()
-        stirred = {pool.queue for pool in self._pools.values() if pool.due <= now}
-        due = [pool for pool in self._pools.values() if pool.queue in stirred]
+        pools, now = self._pools.values(), time.monotonic()
+        stirred = {pool.queue for pool in pools if pool.due <= now and not pool.busy}
+        together = [pool for pool in pools if pool.queue in stirred]
+        for pool in together:
+            pool.due = 0.0  # so it stays with those that are busy, until they are not
+        due = [pool for pool in together if not pool.busy]
         if not due:
             return
         found = await self.queues.backlogs([pool.horizon for pool in due])
-        seen: dict[str, Backlog | Trouble] = {}
         for pool, answer in zip(due, found, strict=True):
             if isinstance(answer, str):
                 pool.event = ""
-                seen[pool.ref.uid] = Trouble("RedisError", answer, stalled=False)
-            else:
-                pool.event = answer.event
-                seen[pool.ref.uid] = answer
-        await self._all(seen)
-
-    async def _all(self, seen: Mapping[str, Backlog | Trouble]) -> None:
-        left = iter(seen.items())
-
-        async def lane() -> None:
-            for uid, what in left:
-                if pool := self._pools.get(uid):
-                    await self._attend(pool, what)
-
-        await asyncio.gather(*(lane() for _ in range(min(AT_ONCE, len(seen)))))
+                self._begin(pool, unreadable(answer))
+                continue
+            if answer.event != pool.event:
+                # Jobs may have come and gone: a queue that stirs is not quiet.
+                pool.calm_since = None
+            pool.event = answer.event
+            self._begin(pool, answer)
 
     async def _wait(self) -> None:
         """Wait until a queue stirs, a pool is due, or one is new."""
@@ -132,66 +138,92 @@ class Pools:
                 async with asyncio.timeout(ALONE_SECONDS):
                     await self._noticed.wait()
         self._noticed.clear()
-        soonest = min((pool.due for pool in self._pools.values()), default=0.0)
-        wait = soonest - time.monotonic()
-        seen = {pool.queue: pool.event for pool in self._pools.values() if pool.event}
-        if wait > 0 and seen:
-            stirred = await self.queues.stirred(seen, min(wait, BLOCK_SECONDS))
-            for pool in self._pools.values():
+        pools, now = self._pools.values(), time.monotonic()
+        wait = min((pool.due for pool in pools), default=0.0) - now
+        # Of one that is busy and due already there is nothing more to hear.
+        heard = (pool for pool in pools if pool.event and not (pool.busy and pool.due <= now))
+        if seen := {pool.queue: pool.event for pool in heard}:
+            stirred = await self.queues.stirred(seen, max(0.0, wait))
+            for pool in pools:
                 if pool.queue in stirred:
                     pool.due = 0.0
         elif wait > 0:
             await asyncio.sleep(min(wait, 1.0))
         await asyncio.sleep(GATHER_SECONDS)
 
+    def _begin(self, pool: Pool, what: Backlog | Trouble) -> None:
+        """Let a pool be seen to, and do not wait for it."""
+        pool.busy, pool.due = True, time.monotonic() + SLOW_SECONDS
+        self._tasks.create_task(self._attend(pool, what))
+
     async def _attend(self, pool: Pool, what: Backlog | Trouble) -> None:
-        """Look at one pool; an error holds up no other."""
-        self.alive_at = time.monotonic()
-        pool.due = self.alive_at + SLOW_SECONDS
+        """See to one pool; an error holds up no other."""
         context = {"namespace": pool.ref.namespace, "workerpool": pool.ref.name}
         try:
-            try:
-                if isinstance(what, Backlog) and (rival := self._rival(pool)):
-                    await self._scaler.stand_back(pool, rival, what)
-                elif isinstance(what, Backlog):
-                    await self._scaler.scale(pool, what)
-                else:
-                    await self._scaler.stand_back(pool, what)
-                pool.failures = 0
-            except Conflict:
-                # The workload or the pool has changed since it was read.
-                await self._refresh(pool)
+            async with self._slots:
+                if pool.ref.uid in self._pools:
+                    await self._act(pool, what)
+            pool.failures = 0
         except (ApiError, RedisError) as error:
             self._retry(pool)
             logger.warning("%s", error, extra=context)
         except Exception:
             self._retry(pool)
             logger.exception("unexpected", extra=context)
+        finally:
+            pool.busy = pool.is_new = False
+
+    async def _act(self, pool: Pool, what: Backlog | Trouble) -> None:
+        try:
+            if pool.checked_at + SLOW_SECONDS <= time.monotonic() and not await self._check(pool):
+                return
+            if isinstance(what, Backlog) and (rival := await self._rival(pool)):
+                await self._scaler.stand_back(pool, rival, what)
+            elif isinstance(what, Backlog):
+                await self._scaler.scale(pool, what)
+            else:
+                await self._scaler.stand_back(pool, what)
+        except Conflict:
+            # The workload or the pool has changed since it was read.
+            pool.workload, pool.due = None, 0.0
+            await self._check(pool)
+        except ApiError as error:
+            if error.code != 404 or await self._check(pool):
+                raise
 
     def _retry(self, pool: Pool) -> None:
         pool.failures += 1
         pool.due = time.monotonic() + backoff(pool.failures)
 
-    async def _refresh(self, pool: Pool) -> None:
-        pool.workload = None
+    async def _check(self, pool: Pool) -> bool:
+        """Read a pool anew and say whether it is there: a watch that had to begin anew, and was
+        told nothing of what went before, leaves us with pools that are gone.
+        """
         body = await self.cluster.read(pool.ref)
+        pool.checked_at = time.monotonic()
         if body is None:
             self.forget(pool.ref)
-        else:
-            pool.body = body
-            pool.due = 0.0
+            return False
+        pool.learn(body)
+        return True
 
-    def _rival(self, pool: Pool) -> Trouble | None:
+    async def _rival(self, pool: Pool) -> Trouble | None:
         """Name an older pool that scales the same workload."""
-        for other in self._pools.values():
-            if other.target == pool.target and other.age < pool.age:
+        for other in list(self._pools.values()):
+            older = other.target == pool.target and other.age < pool.age
+            if older and await self._check(other):
                 pool.workload = None
                 said = f"the WorkerPool {other.ref.name} scales the same workload and is older"
-                return Trouble("Conflict", said)
+                return Trouble(CONFLICT, said)
+        if pool.is_new and _said(pool.body)[0] == CONFLICT:
+            # After a restart, the older one may not have been heard of yet.
+            return Trouble(*_said(pool.body))
         return None
 
 
-def _reason(body: Body) -> str:
-    """Return why a pool does what it does, as its status has it."""
-    conditions = (body.get("status") or {}).get("conditions") or ()
-    return next((each["reason"] for each in conditions if each["type"] == "Ready"), "")
+def _said(body: Body) -> tuple[str, str]:
+    """Return why a pool does what it does, as its status has it: reason and message."""
+    for each in (body.get("status") or {}).get("conditions") or ():
+        if each["type"] == "Ready":
+            return each["reason"], each["message"]
+    return "", ""

@@ -5,7 +5,7 @@ never more often than is good for the API server.
 import time
 from collections.abc import Awaitable, Sequence
 
-from handlers.cluster import ApiError, Cluster, Ref
+from handlers.cluster import Cluster, Ref
 from handlers.failpoints import failpoint
 from handlers.memory import Body, Memory
 from handlers.workqueue import WorkQueue
@@ -99,12 +99,7 @@ class Reporter:
     async def _post(self, ref: Ref, body: Body, news: Sequence[News]) -> None:
         for each in news:
             failpoint("event")
-            try:
-                await self._cluster.post_event(ref.namespace, event_of(each, body, now_ms()))
-            except ApiError as error:
-                # A namespace that goes takes no more events, and that must hold up nothing else.
-                if error.code != 403:
-                    raise
+            await self._cluster.post_event(ref.namespace, event_of(each, body, now_ms()))
 
     def come_back(self, ref: Ref, body: Body, group: GroupState | None) -> None:
         """Have an object looked at again when time alone will call for it."""

@@ -1,7 +1,8 @@
 """One pool: read its workload, decide, scale, and say so. It never matters what woke it."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from handlers.cluster import ApiError, Cluster, Ref
@@ -33,14 +34,19 @@ class Pool:
     ref: Ref
     body: Body
     due: float = 0.0
+    busy: bool = False
+    is_new: bool = True
     event: str = ""
     calm_since: float | None = None
     written_at: float = 0.0
     failures: int = 0
+    checked_at: float = field(default_factory=time.monotonic)
     workload: Workload | None = None
     read_at: float = 0.0
     scaled_at: float = 0.0
-    # A scaling that no status tells of yet.
+    # A scaling that was asked for, and no answer came yet;
+    asked: Scaling | None = None
+    # and one that was done, and no status tells of it yet.
     untold: Scaling | None = None
 
     @property
@@ -54,7 +60,7 @@ class Pool:
     @property
     def horizon(self) -> tuple[str, int]:
         """Name the queue, and the milliseconds within which delayed jobs count."""
-        return self.queue, self.bounds.cooldown_seconds * 1000
+        return self.queue, self.bounds.horizon_seconds * 1000
 
     @property
     def target(self) -> Target:
@@ -67,6 +73,18 @@ class Pool:
         """Tell which of two pools was first."""
         return self.body["metadata"]["creationTimestamp"], self.ref.uid
 
+    @property
+    def generation(self) -> int:
+        return int(self.body["metadata"]["generation"])
+
+    def learn(self, body: Body) -> None:
+        """Take what was read or written, unless a newer wish is known; look at a new one."""
+        newer = body["metadata"]["generation"] - self.generation
+        if newer >= 0:
+            self.body = body
+        if newer > 0:
+            self.due = 0.0
+
     def decide(self, backlog: Backlog, current: int) -> Decision:
         return desired_replicas(self.bounds, backlog, current, self.calm_since, time.monotonic())
 
@@ -74,12 +92,18 @@ class Pool:
         self.due = min(self.due, time.monotonic() + seconds)
 
 
+def unreadable(refusal: str) -> Trouble:
+    """Say that a queue cannot be counted."""
+    return Trouble("RedisError", refusal, stalled=False)
+
+
 class Scaler:
     """Scales workloads, one pool a call."""
 
-    def __init__(self, cluster: Cluster, queues: Queues) -> None:
+    def __init__(self, cluster: Cluster, queues: Queues, leads: Callable[[], bool]) -> None:
         self._cluster = cluster
         self._queues = queues
+        self._leads = leads
         self._targets = Targets(cluster)
 
     async def stand_back(
@@ -101,21 +125,24 @@ class Scaler:
         assert workload is not None, "just read"  # noqa: S101 (for the type checker)
         decision = pool.decide(backlog, workload.replicas)
         if decision.replicas < workload.replicas:
-            # A job may have begun while the workload was read.
+            # A job may have begun while the workload was read, or even come and gone.
             (again,) = await self._queues.backlogs([pool.horizon])
-            if isinstance(again, Backlog):
-                decision = pool.decide(again, workload.replicas)
-        pool.calm_since = decision.calm_since
-        if decision.replicas != workload.replicas:
-            if trouble := await self._change(pool, workload, decision):
-                await self.stand_back(pool, trouble, backlog)
+            if isinstance(again, str):
+                await self.stand_back(pool, unreadable(again))
                 return
-            pool.scaled_at = time.monotonic()
+            if again.event != backlog.event:
+                pool.calm_since = None
+            backlog = again
+            decision = pool.decide(backlog, workload.replicas)
+        pool.calm_since = decision.calm_since
+        if trouble := await self._change(pool, workload, decision):
+            await self.stand_back(pool, trouble, backlog)
+            return
         if pool.untold or workload.ready != workload.replicas:
             first, longest = SETTLE_SECONDS
             patience = (time.monotonic() - pool.scaled_at) / 5
             pool.look_within(min(max(first, patience), longest))
-        for wait in (decision.look_again_in, wake_in(pool.bounds, backlog, now_ms())):
+        for wait in (decision.look_again_in, wake_in(pool.bounds, backlog)):
             if wait is not None:
                 pool.look_within(wait)
         status = pool_status(pool.body, now_ms(), backlog, workload, decision, pool.untold)
@@ -130,18 +157,31 @@ class Scaler:
             return None
         pool.workload, trouble = await self._targets.find(pool.target)
         pool.read_at = now
+        if pool.workload and pool.asked:
+            # The answer was lost; the workload tells what it was.
+            if pool.workload.replicas == pool.asked.after:
+                pool.untold = pool.asked
+            pool.asked = None
         return trouble
 
     async def _change(self, pool: Pool, workload: Workload, decision: Decision) -> Trouble | None:
-        """Scale the workload, if it is still as it was read."""
+        """Scale the workload if it needs to be, and is still as it was read."""
+        if decision.replicas == workload.replicas:
+            return None
+        if not self._leads():
+            # Jobs may have begun since the queue was read, and whoever leads now need not have
+            # changed the workload.
+            raise ApiError(0, "nothing is scaled: this replica does not lead any more")
         scaling = Scaling(workload.replicas, decision.replicas, decision.reason, workload.version)
-        pool.workload = None
+        pool.workload, pool.asked, pool.scaled_at = None, scaling, time.monotonic()
         failpoint("scale")
         try:
             await self._cluster.scale(workload.path, workload.version, decision.replicas)
         except ApiError as error:
+            if 400 <= error.code < 500:
+                pool.asked = None
             return refused(error)
-        pool.untold = scaling
+        pool.asked, pool.untold = None, scaling
         return None
 
     async def _report(self, pool: Pool, status: dict[str, Any]) -> None:
@@ -156,6 +196,6 @@ class Scaler:
         if wait > 0 and not tells_more(status, stands):
             pool.look_within(wait)
             return
-        pool.body = await self._cluster.patch_status(pool.body, status)
+        pool.learn(await self._cluster.patch_status(pool.body, status))
         pool.written_at = time.monotonic()
         pool.untold = None

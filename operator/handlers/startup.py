@@ -21,7 +21,7 @@ from handlers.metrics import Metrics
 from handlers.pools import Pools
 from handlers.reconcile import Reconciler
 from handlers.workqueue import WorkQueue
-from jobgroup import Driver, Store, __version__, connect
+from jobgroup import Driver, Store, __version__, connect, pool, resource
 from jobgroup.connection import RedisError, leave_if_cancelled
 from jobgroup.settings import Settings, SettingsError, read_settings
 from jobgroup.snapshot import Totals
@@ -42,12 +42,12 @@ class Operator:
         self.metrics = Metrics()
         self.store = Store(connect(settings.redis_url), settings.prefix, observer=self.metrics)
         self.reconciler: Reconciler | None = None
-        self.pools = Pools(self.cluster, self.store.queues)
         self._settings = settings
         self._health = Health(settings.port, self.metrics.registry)
         self._lease = Lease(
             self.cluster, settings.namespace, settings.lease_name, settings.identity
         )
+        self.pools = Pools(self.cluster, self.store.queues, lambda: self._lease.is_held)
         self._tasks: list[asyncio.Task[None]] = []
         self._redis_error = ""
         self.metrics.leads = lambda: self._lease.is_held
@@ -83,7 +83,8 @@ class Operator:
         self._health.live["changes"] = lambda: _is_stuck(follower.alive_at)
         self._health.live["pools"] = lambda: _is_stuck(self.pools.alive_at)
         self._health.live["lease"] = lambda: "" if self._lease.is_held else "it is lost"
-        self._health.live["watch"] = WatchCheck()
+        for plural in (resource.PLURAL, pool.PLURAL):
+            self._health.live[f"watch of {plural}"] = WatchCheck(plural)
 
     async def stop(self) -> None:
         """End everything and let another replica begin."""
@@ -149,22 +150,19 @@ def _is_stuck(alive_at: float) -> str:
 class WatchCheck:
     """kopf does not restart a watcher that died; then this process is of no use."""
 
-    def __init__(self) -> None:
+    def __init__(self, plural: str) -> None:
+        self._watcher = f"watcher for {plural}."
         self._missed_since: float | None = None
 
     def __call__(self) -> str:
         """Say what is wrong: a watcher may be missing for a moment, but not for long."""
         now = time.monotonic()
-        if any(_is_watcher(task) for task in asyncio.all_tasks()):
+        if any(task.get_name().startswith(self._watcher) for task in asyncio.all_tasks()):
             self._missed_since = None
         elif self._missed_since is None:
             self._missed_since = now
         missed = 0.0 if self._missed_since is None else now - self._missed_since
         return "nobody watches" if missed > DEAD_SECONDS else ""
-
-
-def _is_watcher(task: asyncio.Task[Any]) -> bool:
-    return task.get_name().startswith("watcher for jobgroups")
 
 
 class NoDiffs(kopf.DiffBaseStorage):

@@ -6,7 +6,7 @@ from typing import Any
 
 from handlers.cluster import ApiError, Cluster, Conflict
 from jobgroup.conditions import Trouble
-from jobgroup.pool_status import TARGET_MISSING, Workload
+from jobgroup.pool_status import TARGET_MISSING, TARGET_REFUSED, Workload
 
 # The autoscalers of a namespace are listed at most this often, however many pools it has.
 AUTOSCALERS_SECONDS = 5.0
@@ -26,26 +26,28 @@ class Targets:
         """Return a workload as it is now; with trouble it is not to be touched."""
         namespace, _, kind, name = target
         try:
-            found = await self._read(target)
+            path = await self._path(target)
+            found = await self._cluster.find("GET", path) if path else None
             scaler = await self._autoscaler(namespace, kind, name) if found else None
         except ApiError as refusal:
             return None, refused(refusal)
-        if found is None:
+        if not path or not found:
             return None, Trouble(TARGET_MISSING, f"there is no {kind} {name} in {namespace}")
+        workload = _workload(path, found)
+        if workload is None:
+            said = f"{kind} {name} has no .spec.replicas: it cannot be scaled by a pool"
+            return None, Trouble(TARGET_REFUSED, said)
         if scaler:
             said = f"the HorizontalPodAutoscaler {scaler} scales {kind} {name}: it is left alone"
-            return found, Trouble("HorizontalPodAutoscaler", said)
-        return found, None
+            return workload, Trouble("HorizontalPodAutoscaler", said)
+        return workload, None
 
-    async def _read(self, target: Target) -> Workload | None:
+    async def _path(self, target: Target) -> str | None:
+        """Return where a workload is, if the API has its kind."""
         namespace, version, kind, name = target
         plural = await self._plural(version, kind)
-        if plural is None:
-            return None
         folder = "/apis" if "/" in version else "/api"
-        path = f"{folder}/{version}/namespaces/{namespace}/{plural}/{name}"
-        found = await self._cluster.find("GET", path)
-        return _workload(path, found) if found else None
+        return plural and f"{folder}/{version}/namespaces/{namespace}/{plural}/{name}"
 
     async def _plural(self, version: str, kind: str) -> str | None:
         if (version, kind) not in self._plurals:
@@ -73,13 +75,13 @@ def refused(error: ApiError) -> Trouble:
     """Say what a person can help with; raise what time will."""
     if isinstance(error, Conflict) or error.code not in (400, 403, 404, 405, 422):
         raise error
-    return Trouble("TargetRefused", f"the workload cannot be scaled: {error}")
+    return Trouble(TARGET_REFUSED, f"the workload cannot be scaled: {error}")
 
 
-def _workload(path: str, found: Mapping[str, Any]) -> Workload:
-    return Workload(
-        path,
-        found["metadata"]["resourceVersion"],
-        (found.get("spec") or {}).get("replicas", 1),
-        (found.get("status") or {}).get("readyReplicas", 0),
-    )
+def _workload(path: str, found: Mapping[str, Any]) -> Workload | None:
+    """Take what matters from a workload; its scale subresource would not tell what is ready."""
+    replicas = (found.get("spec") or {}).get("replicas")
+    if not isinstance(replicas, int):
+        return None
+    ready = (found.get("status") or {}).get("readyReplicas", 0)
+    return Workload(path, found["metadata"]["resourceVersion"], replicas, ready)

@@ -31,8 +31,8 @@ class ScaleTarget(Model):
     )
     kind: Annotated[str, Field(min_length=1, max_length=63)] = Field(
         default="Deployment",
-        description="Deployment or StatefulSet; another kind that can be scaled, if the operator is"
-        " granted it.",
+        description="Deployment or StatefulSet; another kind that can be scaled and has"
+        " spec.replicas, if the operator is granted it.",
         json_schema_extra={"pattern": _KIND},
     )
     name: Annotated[str, Field(min_length=1, max_length=253)] = Field(
@@ -64,8 +64,8 @@ class WorkerPoolSpec(Model):
     )
     cooldownSeconds: Annotated[int, Field(ge=0, le=MAX_COOLDOWN)] = Field(  # noqa: N815
         default=60,
-        description="Seconds for which fewer replicas would have been enough, without any job"
-        " active, before there are fewer. Delayed jobs that are due within them count as waiting.",
+        description="Seconds for which fewer replicas must have been enough, and the queue quiet,"
+        " before there are fewer. Delayed jobs that are due within them count as waiting.",
     )
     paused: bool = Field(
         default=False, description="Set to true to leave the workload as it is, and only count."

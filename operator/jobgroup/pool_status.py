@@ -8,7 +8,9 @@ from jobgroup.conditions import Trouble, condition, dated, seconds
 from jobgroup.news import News
 from jobgroup.replicas import Backlog, Decision
 
+CONFLICT = "Conflict"
 TARGET_MISSING = "TargetMissing"
+TARGET_REFUSED = "TargetRefused"
 _OF_WORKLOAD = {"desiredReplicas", "replicas", "readyReplicas"}
 
 
@@ -59,7 +61,8 @@ def pool_status(
             "active": backlog.active,
             "delayed": backlog.delayed,
         }
-    if trouble and trouble.reason == TARGET_MISSING:
+    if trouble and trouble.reason in {CONFLICT, TARGET_MISSING}:
+        # There is none, or it is another pool's to tell of.
         status = {name: value for name, value in status.items() if name not in _OF_WORKLOAD}
     if workload:
         status |= {"replicas": workload.replicas, "readyReplicas": workload.ready}

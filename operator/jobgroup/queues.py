@@ -16,7 +16,7 @@ from jobgroup.plan import pack
 from jobgroup.replicas import Backlog
 from jobgroup.scripts import FOLDER, load
 
-# redis-py 8 gives up on a read after five.
+# redis-py 8 gives up on a read after five, and a pool that is new waits this long to be seen.
 MAX_BLOCK_SECONDS = 2
 # The connections of a Redis are listed at most this often: it is work for a busy one.
 LISTEN_SECONDS = 3.0
@@ -48,7 +48,6 @@ class Queues:
         rows = await self._read_backlog(
             self._redis,
             marker=keys.marker(self._prefix),
-            now=now_ms(),
             prefix=self._prefix,
             queues=pack(queues),
         )

@@ -10,6 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+# A delayed job counts at least this long before it is due, for a worker takes its time to start.
+LEAD_SECONDS = 1
+# Delayed jobs that come due one after the other wake a pool no more often than this.
+WAKE_SECONDS = 0.25
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -21,10 +26,17 @@ class Bounds:
     cooldown_seconds: int
     paused: bool = False
 
+    @property
+    def horizon_seconds(self) -> int:
+        """Return how long before it is due a delayed job counts."""
+        return max(self.cooldown_seconds, LEAD_SECONDS)
+
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """One queue at one moment; `next_due` is in milliseconds since the epoch."""
+    """One queue at one moment; `next_in` is the milliseconds until a job is due that does not count
+    as due yet.
+    """
 
     known: bool
     paused: bool
@@ -33,7 +45,7 @@ class Backlog:
     active: int
     delayed: int
     due: int
-    next_due: int | None
+    next_in: int | None
     event: str
 
     @classmethod
@@ -108,9 +120,8 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def wake_in(bounds: Bounds, backlog: Backlog, now_ms: int) -> float | None:
-    """Return the seconds until a delayed job comes within the cooldown, and so counts as demand."""
-    if backlog.next_due is None or backlog.paused:
+def wake_in(bounds: Bounds, backlog: Backlog) -> float | None:
+    """Return the seconds until a delayed job comes within the horizon, and so counts as demand."""
+    if backlog.next_in is None or backlog.paused:
         return None
-    counts_at = backlog.next_due - bounds.cooldown_seconds * 1000
-    return max(0, counts_at - now_ms) / 1000
+    return max(WAKE_SECONDS, (backlog.next_in - bounds.horizon_seconds * 1000) / 1000)

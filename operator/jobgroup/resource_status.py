@@ -73,11 +73,10 @@ class EventLine(Model):
 
 
 class Condition(Model):
-    """One yes or no about the group, with a reason."""
+    """One yes or no about the resource, with a reason."""
 
     type: Annotated[str, Field(min_length=1, max_length=63)] = Field(
-        description="Ready, Reconciling and Stalled are for programs; Finished, Succeeded and"
-        " Compensated are for people and kubectl wait."
+        description="What it is about, in one word."
     )
     status: Literal["True", "False", "Unknown"] = Field(description="Whether it is so.")
     observedGeneration: Annotated[int, Field(ge=0)] | None = Field(  # noqa: N815
@@ -136,5 +135,7 @@ class JobGroupStatus(Model):
     startedAt: Time | None = Field(default=None, description="When the jobs were added.")  # noqa: N815
     finishedAt: Time | None = Field(default=None, description="When the group ended.")  # noqa: N815
     conditions: Annotated[tuple[Condition, ...], Field(max_length=MAX_CONDITIONS)] | None = Field(
-        default=None, description="What kubectl wait, kstatus and GitOps tools look at."
+        default=None,
+        description="Ready, Reconciling and Stalled are for programs, as kstatus and GitOps tools;"
+        " Finished, Succeeded and Compensated are for people and kubectl wait.",
     )

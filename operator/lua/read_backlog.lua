@@ -2,15 +2,17 @@
   Read what waits in each of these queues, all at one moment; what is wrong with one holds up no other.
 
   KEYS[1] marker  any key of the prefix, so that the call can be routed
-  ARGV[1] now     milliseconds since the epoch
-  ARGV[2] prefix  BullMQ's key prefix
-  ARGV[3] queues  packed {queue, horizon} of each; what is due within so many milliseconds counts as due
+  ARGV[1] prefix  BullMQ's key prefix
+  ARGV[2] queues  packed {queue, horizon} of each; what is due within so many milliseconds counts as due
 
   Returns  of each queue {known, paused, waiting, prioritized, active, delayed, due, next, event}, or a text
-           that says why it cannot be read: next is when the first delayed job is due that is not yet,
-           event is the id of the newest event
+           that says why it cannot be read: next is the milliseconds until the first delayed job is due that
+           is not yet, event is the id of the newest event
 ]]
-local now, prefix, queues = tonumber(ARGV[1]), ARGV[2], cmsgpack.unpack(ARGV[3])
+local prefix, queues = ARGV[1], cmsgpack.unpack(ARGV[2])
+-- By Redis' own clock: an operator whose clock is wrong would wake nobody in time.
+local time = redis.call("TIME")
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local function read(base, horizon)
   -- The low 12 bits of a score keep the order within a millisecond.
@@ -26,7 +28,7 @@ local function read(base, horizon)
     redis.call("LLEN", base .. "active"),
     redis.call("ZCARD", base .. "delayed"),
     redis.call("ZCOUNT", base .. "delayed", "-inf", last),
-    first[2] and string.format("%.0f", math.floor(first[2] / 4096)) or "",
+    first[2] and string.format("%.0f", math.floor(first[2] / 4096) - now) or "",
     event and event[1] or "0-0",
   }
 end

@@ -16,6 +16,7 @@ from testbed.sagas import RESIDUE
 from testbed.stages import LOSE, PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
 from testbed.stock import StockClient
 from testbed.waiting import wait_for
+from testbed.workloads import Workloads, pool, workload
 
 # What the operator keeps for itself as long as there is a Redis.
 KEPT = re.compile(r"_jobgroups:saga:epoch|_jobgroups:changed:[^:]+")
@@ -215,6 +216,18 @@ async def test_a_group_whose_time_is_up_after_its_end(stage: Stage, failpoint: s
     stage.resources.goes("order")
     assert await stage.runs(worker, name="pay") == 1
     wait_for(lambda: residue(stage) == [])
+
+
+async def test_a_pool_that_is_about_to_scale(stage: Stage) -> None:
+    start_doomed(stage, "scale")
+    workloads = Workloads(stage.resources)
+    workloads.apply(workload("undoers"), pool("undoers", "payments:compensation"))
+    await (await stage.client()).add("payments:compensation", "refund")
+    dies(stage)
+    workloads.scales_to("undoers", 1)
+    workloads.says("undoers", "Ready", "True", "Counting")
+    assert workloads.changes("undoers") == 1
+    assert news(stage, "undoers") == [("Normal", "Scaled", "from 0 to 1: 1 job, 5 a replica")]
 
 
 async def paid(stage: Stage, worker: StockClient, name: str, **spec: Any) -> None:

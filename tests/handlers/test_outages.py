@@ -5,12 +5,15 @@ goes on by itself. Where it ends, as when the lease could not be renewed, it is 
 kubelet does.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from aiohttp import web
+from kopf._cogs.structs.references import Resource
 from redis import Redis
 
 from handlers import startup
@@ -288,14 +291,28 @@ def keys_of(stage: Stage, name: str) -> list[str]:
 # Being alive.
 
 
+@pytest.mark.parametrize("plural", ["jobgroups", "workerpools"])
 async def test_it_is_not_alive_when_nobody_has_watched_for_long(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, plural: str
 ) -> None:
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    check = startup.WatchCheck()
-    assert check() == ""
-    now += startup.DEAD_SECONDS
-    assert check() == ""
-    now += 1
-    assert check() == "nobody watches"
+    others = {"jobgroups": "workerpools", "workerpools": "jobgroups"}
+    check = startup.WatchCheck(plural)
+    with watcher(others[plural]):
+        assert check() == ""
+        now += startup.DEAD_SECONDS
+        assert check() == ""
+        now += 1
+        assert check() == "nobody watches"
+        with watcher(plural):
+            assert check() == ""
+
+
+@contextmanager
+def watcher(plural: str) -> Iterator[None]:
+    """Have a task of the name that kopf gives to those who watch such objects."""
+    name = f"watcher for {Resource('jobgroups.dev', 'v1alpha1', plural)}@None"
+    task = asyncio.create_task(asyncio.Event().wait(), name=name)
+    yield
+    task.cancel()

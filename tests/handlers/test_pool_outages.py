@@ -112,6 +112,20 @@ async def test_a_clock_that_jumps_back_draws_out_no_cooldown(
     workloads.scales_to("undoers", 0)
 
 
+@pytest.mark.parametrize("seconds", [-86400, 86400])
+async def test_a_clock_that_is_wrong_wakes_nobody_too_late_or_too_early(
+    ground: Ground, tmp_path: Path, seconds: int
+) -> None:
+    workloads = ground.workloads
+    ground.jump(tmp_path).write_text(str(seconds))
+    client = await ground.stage.client()
+    await client.add("later", "retry", delay=15_000)
+    workloads.apply(workload("undoers", 1), pool("undoers", "later", cooldownSeconds=1))
+    workloads.scales_to("undoers", 0)
+    workloads.scales_to("undoers", 1)
+    assert workloads.status("undoers")["jobs"]["delayed"] == 1
+
+
 async def test_an_operator_that_starts_in_the_cooldown_finishes_it(ground: Ground) -> None:
     workloads = ground.workloads
     workloads.apply(workload("undoers", 2), pool("undoers", "quiet", cooldownSeconds=5))

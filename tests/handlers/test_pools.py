@@ -8,6 +8,7 @@ import pytest
 from testbed.resources import Resources, manifest
 from testbed.sagas import job, undo
 from testbed.stock import StockClient, fails_for_good, hangs
+from testbed.waiting import eventually
 from testbed.workloads import Workloads, pool, workload
 
 Worker = Callable[..., Awaitable[StockClient]]
@@ -93,6 +94,25 @@ async def test_nobody_at_work_is_killed(workloads: Workloads, worker: Worker) ->
     await rescuer.work(queue, stalledInterval=500)
     await rescuer.heard("completed", name="long")
     workloads.scales_to("others", 0)
+
+
+async def test_short_jobs_that_keep_coming_keep_a_pool_awake(
+    workloads: Workloads, worker: Worker
+) -> None:
+    queue, quiet = workloads.queue("short"), workloads.queue("quiet")
+    client = await worker()
+    await client.work(queue)
+    workloads.apply(workload("awake", 1), pool("awake", queue, cooldownSeconds=3))
+    workloads.apply(workload("asleep", 1), pool("asleep", quiet, cooldownSeconds=6))
+
+    async def the_other_sleeps() -> bool:
+        # Done before anybody looks: only the queue's events tell of it.
+        await client.heard("completed", id=await client.add(queue, "short"))
+        return workloads.replicas("asleep") == 0
+
+    await eventually(the_other_sleeps)
+    assert workloads.changes("awake") == 0
+    workloads.scales_to("awake", 0)
 
 
 async def test_a_pool_shrinks_after_its_cooldown_and_keeps_its_minimum(

@@ -117,16 +117,17 @@ def test_a_queue_never_seen_is_named() -> None:
 
 def test_trouble_passes_without_a_trace() -> None:
     first = pool_status(body(), NOW, BACKLOG, WORKLOAD, DECISION)
-    troubled = pool_status(body(first), LATER, trouble=CONFLICT)
+    troubled = pool_status(body(first), LATER, trouble=AWAY)
     assert (troubled["backlog"], troubled["replicas"]) == (10, 3)
     after = pool_status(body(troubled), LATER, BACKLOG, WORKLOAD, DECISION)
     assert told(after) == told(first)
     assert after["conditions"][0]["lastTransitionTime"] == "2023-11-14T22:14:20Z"
 
 
-def test_a_missing_workload_has_no_replicas() -> None:
+@pytest.mark.parametrize("trouble", [MISSING, CONFLICT])
+def test_a_workload_that_is_missing_or_another_s_has_no_replicas(trouble: Trouble) -> None:
     first = pool_status(body(), NOW, BACKLOG, WORKLOAD, DECISION)
-    status = pool_status(body(first), NOW, BACKLOG, trouble=MISSING)
+    status = pool_status(body(first), NOW, BACKLOG, trouble=trouble)
     assert status.keys() & {"desiredReplicas", "replicas", "readyReplicas"} == set()
 
 

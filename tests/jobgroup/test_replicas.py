@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobgroup.replicas import Backlog, Bounds, desired_replicas, wake_in
+from jobgroup.replicas import (
+    LEAD_SECONDS,
+    WAKE_SECONDS,
+    Backlog,
+    Bounds,
+    desired_replicas,
+    wake_in,
+)
 
 NOTHING = Backlog(True, False, 0, 0, 0, 0, 0, None, "0-0")
 BOUNDS = Bounds(minimum=0, maximum=10, jobs_per_replica=5, cooldown_seconds=60)
@@ -95,22 +102,27 @@ def test_a_paused_pool_holds() -> None:
     ("backlog", "seconds"),
     [
         (jobs(), None),
-        (jobs(delayed=1, next_due=1_000_000), 840.0),
-        (jobs(delayed=1, next_due=160_001), 0.001),
-        (jobs(delayed=1, next_due=160_000), 0.0),
-        (jobs(delayed=1, next_due=0), 0.0),
-        (jobs(delayed=1, next_due=1_000_000, paused=True), None),
+        (jobs(delayed=1, next_in=900_000), 840.0),
+        (jobs(delayed=1, next_in=61_001), 1.001),
+        (jobs(delayed=1, next_in=60_001), WAKE_SECONDS),
+        (jobs(delayed=1, next_in=900_000, paused=True), None),
     ],
 )
 def test_it_wakes_a_cooldown_before_a_delayed_job_is_due(
     backlog: Backlog, seconds: float | None
 ) -> None:
-    assert wake_in(BOUNDS, backlog, 100_000) == seconds
+    assert wake_in(BOUNDS, backlog) == seconds
+
+
+def test_without_a_cooldown_it_wakes_a_little_before_a_delayed_job_is_due() -> None:
+    none = replace(BOUNDS, cooldown_seconds=0)
+    assert none.horizon_seconds == LEAD_SECONDS
+    assert wake_in(none, jobs(delayed=1, next_in=5000)) == 5.0 - LEAD_SECONDS
 
 
 def test_a_row_is_read() -> None:
-    row = [2, 1, 3, 4, 5, 6, 1, "1700000000000", "1-1"]
-    assert Backlog.parse(row) == Backlog(True, True, 3, 4, 5, 6, 1, 1_700_000_000_000, "1-1")
+    row = [2, 1, 3, 4, 5, 6, 1, "70000", "1-1"]
+    assert Backlog.parse(row) == Backlog(True, True, 3, 4, 5, 6, 1, 70_000, "1-1")
     assert Backlog.parse([0, 0, 0, 0, 0, 0, 0, "", "0-0"]) == replace(NOTHING, known=False)
 
 
