@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from handlers.cluster import Ref
+from handlers.failpoints import failpoint
 from handlers.reconcile import Reconciler
 from handlers.workqueue import WorkQueue
 from jobgroup.connection import RedisError, backoff, leave_if_cancelled
@@ -44,6 +45,11 @@ class Follower:
         self._queue = queue
         self._counts: dict[str, Counts] = {}
         self._resync_at = time.monotonic() + RESYNC_SECONDS
+        # Changed groups that Redis keeps in hand for us, until their objects were looked at.
+        self._in_hand: dict[str, Ref | None] = {}
+        # What another process had in hand, or an answer that was lost told of, is taken anew.
+        self._take_again = True
+        self._tidy_at = 0.0
         self.alive_at = time.monotonic()
 
     async def hear_changes(self) -> None:
@@ -72,19 +78,36 @@ class Follower:
 
     def _look_at_all(self) -> None:
         self._resync_at = time.monotonic() + RESYNC_SECONDS
+        self._take_again = True
         self._reconciler.memory.doubt_all()
         for each in self._reconciler.memory.running.values():
             self._queue.add(each)
 
     async def _take_changes(self) -> None:
         self.alive_at = time.monotonic()
-        for group_id in await self._store.changed(self._owner, BLOCK_SECONDS):
+        again, self._take_again = self._take_again, False
+        looked = self._looked_at()
+        changed = await self._store.changed(self._owner, BLOCK_SECONDS, looked, again)
+        for group_id in looked:
+            del self._in_hand[group_id]
+        for group_id in changed:
             ref = self._reconciler.memory.running.get(group_id) or await self._find(group_id)
             if ref:
                 self._queue.add(ref)
+            self._in_hand[group_id] = ref
+
+    def _looked_at(self) -> list[str]:
+        """Return, now and then, the groups in hand of whose change nothing is left to be told."""
+        now = time.monotonic()
+        if now < self._tidy_at:
+            return []
+        self._tidy_at = now + LOOK_SECONDS
+        in_hand = self._in_hand.items()
+        return [group_id for group_id, ref in in_hand if not ref or not self._queue.owes(ref)]
 
     async def _find(self, group_id: str) -> Ref | None:
         """Find the object of a group that had ended: a job of it was retried by hand."""
+        failpoint("late")
         resource = await self._store.resource(group_id)
         if resource is None:
             return None

@@ -40,8 +40,18 @@ def ended(prefix: str) -> str:
 
 
 def changed(prefix: str, owner: str) -> str:
-    """Name the set of an owner's groups that changed since it last looked."""
+    """Name the set of an owner's groups that changed and that nobody has in hand."""
     return f"{prefix}:{BOOKS}:changed:{owner}"
+
+
+def taken(prefix: str, owner: str) -> str:
+    """Name the set of changed groups that an owner has in hand and has not looked at yet."""
+    return f"{changed(prefix, owner)}:taken"
+
+
+def told(prefix: str, owner: str) -> str:
+    """Name the key that is touched when a group of an owner changes."""
+    return f"{changed(prefix, owner)}:marker"
 
 
 def job(prefix: str, queue: str, job_id: str) -> str:

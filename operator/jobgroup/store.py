@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
 from jobgroup import keys
 from jobgroup.connection import is_transient
@@ -25,7 +25,7 @@ from jobgroup.errors import (
     SpoiltKeyError,
 )
 from jobgroup.observer import SILENT, Observer
-from jobgroup.plan import Plan, pack_plans
+from jobgroup.plan import Plan, pack, pack_plans
 from jobgroup.queues import MAX_BLOCK_SECONDS, Queues
 from jobgroup.queues import now_ms as now_ms
 from jobgroup.scripts import FOLDER, Script, load
@@ -36,6 +36,8 @@ TOMBSTONE = 30 * 24 * 3600 * 1000
 # Of one call that creates several groups: some two milliseconds of work.
 BATCH_JOBS = 60
 BATCH_BYTES = 1_000_000
+# So many changed groups are taken in hand at a time.
+MOST_CHANGES = 1000
 # A group that ended stays parked with its score raised by these; see lua/includes/bands.lua.
 FAILED_SCORE = 10**15
 COMPLETED_SCORE = 2 * 10**15
@@ -65,6 +67,7 @@ class Store:
         self._disown = load("disown_group", folder, observer)
         self._read_epoch = load("read_epoch", folder, observer)
         self._read_totals = load("read_totals", folder, observer)
+        self._take_changes = load("take_changes", folder, observer)
         self.queues = Queues(redis, prefix, folder, observer)
 
     async def create(self, plans: Sequence[Plan]) -> list[bool | JobGroupError]:
@@ -140,16 +143,26 @@ class Store:
         key, candidate = keys.epoch(self.prefix), secrets.token_hex(8)
         return str(await self._read_epoch(self.redis, epoch=key, candidate=candidate))
 
-    async def changed(self, owner: str, seconds: float) -> list[str]:
-        """Wait so long for groups of this owner to change; take their ids off and return them."""
-        key = keys.changed(self.prefix, owner)
-        first = await self.redis.bzpopmin(key, min(seconds, MAX_BLOCK_SECONDS))
-        if not first:
-            return []
-        more: list[tuple[str, float]] = []
-        with contextlib.suppress(RedisError):  # the first is ours already and must not be lost
-            more = cast(list[tuple[str, float]], await self.redis.zpopmin(key, 1000))
-        return [str(first[1]), *(group_id for group_id, _ in more)]
+    async def changed(
+        self, owner: str, seconds: float, looked: Sequence[str] = (), again: bool = False
+    ) -> list[str]:
+        """Wait so long for groups of this owner to change; take them in hand and return their ids.
+
+        They stay in hand until they are given as looked at; `again` returns all of them anew.
+        """
+        if not again:
+            told = keys.told(self.prefix, owner)
+            await self.redis.bzpopmin(told, min(seconds, MAX_BLOCK_SECONDS))
+        ids = await self._take_changes(
+            self.redis,
+            changed=keys.changed(self.prefix, owner),
+            taken=keys.taken(self.prefix, owner),
+            marker=keys.told(self.prefix, owner),
+            looked=pack(looked),
+            again=int(again),
+            most=MOST_CHANGES,
+        )
+        return cast(list[str], ids)
 
     async def read_many(self, group_ids: Sequence[str]) -> list[GroupState]:
         """Read those of these groups that are there; what is wrong with one holds up no other."""

@@ -11,6 +11,7 @@
   Returns  1 if the group is there, 0 if it is not
 ]]
 -- @include keys_of
+-- @include forget_change
 local parent, now, prefix, gid, remembers = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local k = keys_of(prefix, gid, "")
@@ -20,5 +21,5 @@ if not owner then
   return 0
 end
 redis.call("HSET", parent, "owner", "headless")
-redis.call("ZREM", k.books .. ":changed:" .. owner, gid)
+forget_change(k, owner, gid)
 return 1

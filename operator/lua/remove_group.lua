@@ -14,6 +14,7 @@
 -- @include keys_of
 -- @include place_of
 -- @include drop_jobs
+-- @include forget_change
 local parent, now, prefix, gid, remembers = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local queue_name = redis.call("HGET", parent, "queue")
@@ -58,7 +59,7 @@ forget(k.undo, undos)
 forget(k.jobs, redis.call("HKEYS", k.jobs))
 if budget.jobs <= 0 then return 1 end
 
-redis.call("ZREM", k.books .. ":changed:" .. redis.call("HGET", parent, "owner"), gid)
+forget_change(k, redis.call("HGET", parent, "owner"), gid)
 redis.call("UNLINK", k.group, k.jobs, k.parent, k.open, k.done, k.failed, k.templates,
   k.undo, k.undo_open, k.undo_done, k.undo_failed)
 redis.call("ZREM", k.index, gid)

@@ -1,8 +1,11 @@
 """A group may have an owner: it hears of every change, whoever drives, and may let the group go."""
 
+import itertools
 from collections.abc import Awaitable, Callable
 
-from jobgroup import GroupRemovedError, JobGroupError
+import pytest
+
+from jobgroup import GroupRemovedError, JobGroupError, Store, keys
 from jobgroup.plan import Plan, plan_group
 from jobgroup.spec import parse_group
 from testbed.sagas import Sagas, job, undo
@@ -58,6 +61,53 @@ async def test_several_changes_before_a_look_are_one(sagas: Sagas) -> None:
     assert await store.changed("cluster-1", 0.01) == []
 
 
+async def test_a_change_is_taken_anew_until_it_was_looked_at(sagas: Sagas) -> None:
+    """Whoever takes it may die before it has looked."""
+    store = sagas.groups.store
+    await store.create([owned(name, job("charge")) for name in ("a", "b")])
+    for name in ("a", "b"):
+        await sagas.groups.cancel_group(name)
+    assert sorted(await store.changed("cluster-1", 1)) == ["a", "b"]
+    assert await store.changed("cluster-1", 0.01) == []
+    assert sorted(await store.changed("cluster-1", 0.01, again=True)) == ["a", "b"]
+    assert await store.changed("cluster-1", 0.01, looked=["a"]) == []
+    assert await store.changed("cluster-1", 0.01, again=True) == ["b"]
+    assert await store.changed("cluster-1", 0.01, looked=["b"], again=True) == []
+
+
+async def test_a_change_after_the_look_is_another_one(
+    sagas: Sagas, start_client: StartClient
+) -> None:
+    store = sagas.groups.store
+    await store.create([owned("mine", job("charge"), job("reserve", "inventory"))])
+    client = await start_client("bullmq6")
+    await client.work("payments", {"charge": returns("tx-1")})
+    await client.work("inventory", {"reserve": fails(1, "none left")})
+    await sagas.reaches("mine", state="COMPENSATING", undo_count=1)
+    assert await store.changed("cluster-1", 1) == ["mine"]
+    await client.work("payments:compensation")
+    await sagas.ends("mine")
+    # The look was at what had changed before.
+    assert await store.changed("cluster-1", 1, looked=["mine"]) == ["mine"]
+    assert await store.changed("cluster-1", 0.01, again=True) == ["mine"]
+
+
+async def test_more_changes_than_can_be_taken_at_once_wait_for_nobody(
+    sagas: Sagas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobgroup.store.MOST_CHANGES", 2)
+    store = sagas.groups.store
+    names = [f"group-{n}" for n in range(5)]
+    await store.create([owned(name, job("charge")) for name in names])
+    for name in names:
+        await sagas.groups.cancel_group(name)
+    taken = [await store.changed("cluster-1", 60) for _ in range(3)]
+    assert [len(ids) for ids in taken] == [2, 2, 1]
+    assert sorted(itertools.chain(*taken)) == names
+    marker = keys.told(sagas.prefix, "cluster-1")
+    assert await sagas.redis.exists(marker) == 0
+
+
 async def test_a_group_that_was_let_go_is_driven_to_its_end_and_tells_nobody(
     sagas: Sagas, start_client: StartClient
 ) -> None:
@@ -85,7 +135,24 @@ async def test_a_removed_group_leaves_no_change_behind(sagas: Sagas) -> None:
     await store.create([owned("mine", job("charge"))])
     await sagas.groups.cancel_group("mine")
     await sagas.groups.remove_group("mine")
-    assert await store.changed("cluster-1", 0.01) == []
+    assert await traces(sagas) == []
+
+
+@pytest.mark.parametrize("leave", [Store.remove, Store.disown])
+async def test_nor_does_one_that_is_in_hand(
+    sagas: Sagas, leave: Callable[[Store, str], Awaitable[object]]
+) -> None:
+    store = sagas.groups.store
+    await store.create([owned("mine", job("charge"))])
+    await sagas.groups.cancel_group("mine")
+    assert await store.changed("cluster-1", 1) == ["mine"]
+    await leave(store, "mine")
+    assert await traces(sagas) == []
+
+
+async def traces(sagas: Sagas) -> list[str]:
+    """Return the keys by which anybody is told of changes."""
+    return [key async for key in sagas.redis.scan_iter(f"{sagas.prefix}:_jobgroups:changed:*")]
 
 
 async def test_groups_are_read_together_and_one_that_cannot_be_holds_up_no_other(
