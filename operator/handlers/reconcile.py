@@ -119,18 +119,17 @@ class Reconciler:
         while True:
             leave_if_cancelled()
             ref = await self._queue.take()
-            context = {"namespace": ref.namespace, "jobgroup": ref.name, "group": ref.uid}
             try:
                 await self.reconcile(ref)
             except ApiError as error:
                 wait = self._queue.retry(ref, error.retry_after)
-                logger.warning("%s; again in %.1f s", error, wait, extra=context)
+                logger.warning("%s; again in %.1f s", error, wait, extra=ref.context)
             except (RedisError, Deposed) as error:
                 wait = self._queue.retry(ref)
-                logger.warning("%s; again in %.1f s", error, wait, extra=context)
+                logger.warning("%s; again in %.1f s", error, wait, extra=ref.context)
             except Exception:
                 wait = self._queue.retry(ref)
-                logger.exception("unexpected; again in %.1f s", wait, extra=context)
+                logger.exception("unexpected; again in %.1f s", wait, extra=ref.context)
             else:
                 self._queue.done(ref)
 
@@ -264,7 +263,7 @@ class Reconciler:
         try:
             await self._store.cancel(look.ref.uid)
         except InvalidGroupStateError:
-            logger.info("it ended before it could be cancelled", extra={"group": look.ref.uid})
+            logger.info("it ended before it could be cancelled", extra=look.ref.context)
         return look.body
 
     async def _expire(self, look: Look) -> Body | None:
