@@ -148,7 +148,6 @@ class Pools:
         """Look at one pool; an error holds up no other."""
         self.alive_at = time.monotonic()
         pool.due = self.alive_at + SLOW_SECONDS
-        context = {"namespace": pool.ref.namespace, "workerpool": pool.ref.name}
         try:
             try:
                 if isinstance(what, Backlog) and (rival := self._rival(pool)):
@@ -163,10 +162,10 @@ class Pools:
                 await self._refresh(pool)
         except (ApiError, RedisError) as error:
             self._retry(pool)
-            logger.warning("%s", error, extra=context)
+            logger.warning("%s", error, extra=pool.ref.context)
         except Exception:
             self._retry(pool)
-            logger.exception("unexpected", extra=context)
+            logger.exception("unexpected", extra=pool.ref.context)
 
     def _retry(self, pool: Pool) -> None:
         pool.failures += 1

@@ -2,6 +2,7 @@
 never more often than is good for the API server.
 """
 
+import logging
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
@@ -17,6 +18,8 @@ from jobgroup.news import News, event_of, news_of, news_of_trouble
 from jobgroup.snapshot import ENDED, GroupJob, GroupState
 from jobgroup.status import derive_status, skipped
 from jobgroup.store import Store, now_ms
+
+logger = logging.getLogger(__name__)
 
 # Counts are written at most this often, and less often the larger an object is: each write stores
 # all of it anew.
@@ -101,11 +104,17 @@ class Reporter:
         for each in news:
             failpoint("event")
             try:
-                await self._cluster.post_event(ref.namespace, event_of(each, body, now_ms()))
+                event = event_of(each, body, now_ms())
+                is_new = await self._cluster.post_event(ref.namespace, event)
             except ApiError as error:
                 # A namespace that goes takes no more events, and that must hold up nothing else.
                 if error.code != 403:
                     raise
+                is_new = True
+            if is_new:
+                level = logging.WARNING if each.kind == "Warning" else logging.INFO
+                job = {"job": each.job} if each.job else {}
+                logger.log(level, "%s: %s", each.reason, each.message, extra=ref.context | job)
 
     def come_back(self, ref: Ref, body: Body, group: GroupState | None) -> None:
         """Have an object looked at again when time alone will call for it."""

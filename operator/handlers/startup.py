@@ -67,7 +67,9 @@ class Operator:
         owner = await self._own_cluster()
         await self._lease.acquire()
         self.metrics.heard()
-        self.reconciler = Reconciler(self.cluster, self.store, owner, self.queue)
+        self.reconciler = Reconciler(
+            self.cluster, self.store, owner, self.queue, lambda: self._lease.is_held
+        )
         driver = Driver(self.store)
         self.metrics.repairs = lambda: driver.counters.repairs
         namespaces = self._settings.namespaces

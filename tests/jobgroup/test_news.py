@@ -30,7 +30,7 @@ NOTHING_DONE = replace(UNDONE, completed_count=0, undo_count=0, undone_count=0)
 ON_REQUEST = replace(GIVEN_UP, failed_job_id="", reason="cancelled", failed_count=0)
 LATE = replace(ON_REQUEST, reason="DeadlineExceeded")
 
-DECLINED = News("Warning", "Failed", 'job "charge" failed: card declined')
+DECLINED = News("Warning", "Failed", 'job "charge" failed: card declined', job="charge")
 UNDOING = News("Normal", "Compensating", "undoing what was done: 2 of 4 jobs had completed")
 WELL = News("Normal", "Compensated", "failed, 2 of 2 undone")
 BADLY = News("Warning", "CompensationFailed", "failed, 1 of 2 undone, the rest could not be")
