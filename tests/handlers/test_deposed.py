@@ -39,7 +39,7 @@ class Replica:
         await self._reconciler.reconcile(ref_of(body))
 
     def found(self) -> dict[bytes, Any]:
-        """Return all that Redis has, but for whom somebody has yet to look at."""
+        """Return all that Redis has, but for what the owner is told."""
         with Redis.from_url(self._redis_url) as redis:
             return {key: redis.dump(key) for key in redis.scan_iter() if b":changed:" not in key}
 
