@@ -105,9 +105,9 @@ class Server:
         """Send it a signal."""
         self._process.send_signal(number)
 
-    def wait(self) -> int:
+    def wait(self, seconds: float = READY_SECONDS) -> int:
         """Wait until it ends by itself, and return its code."""
-        return self._process.wait(READY_SECONDS)
+        return self._process.wait(seconds)
 
     def stop(self) -> None:
         """End the server politely, then not."""

@@ -18,9 +18,10 @@ from testbed.stock import PATIENCE_SECONDS, StockClient
 from testbed.waiting import eventually
 
 GROUP_EVENTS = ("group:completed", "group:compensating", "group:failed")
-# What outlives a removed group by design: its tombstone, and what BullMQ itself keeps for a queue.
+# What outlives a removed group by design: its tombstone, what its owner was told and how far that
+# was read, and what BullMQ itself keeps for a queue.
 RESIDUE = re.compile(
-    r"_jobgroups:(events|marker|tomb:[^:]+)"
+    r"_jobgroups:(events|marker|(tomb|changed|heard):[^:]+)"
     r"|[^:]+(:compensation)?:(events|id|marker|meta|pc|stalled-check)"
 )
 

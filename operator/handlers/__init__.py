@@ -7,6 +7,7 @@ reconcile   one object: gather, decide, take a step, look again
 memory      what is remembered of objects under way, so that few are read
 report      what is known of a group -> status and events, written when something changed
 follow      what goes on in Redis -> which objects to look at
+bookmark    how far that was read, and where to begin again
 pools       what waits in queues -> which WorkerPools to look at
 scaling     one pool: read its workload, decide, scale, and say so
 targets     the workloads that pools scale, and what keeps a pool's hands off them

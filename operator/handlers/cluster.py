@@ -48,6 +48,14 @@ class Ref:
     def path(self) -> str:
         return f"/apis/{API_VERSION}/namespaces/{self.namespace}/{self.plural}/{self.name}"
 
+    @property
+    def context(self) -> dict[str, Any]:
+        """Return what a log line about it carries; kopf begins a text with what k8s_ref says."""
+        ref = {"namespace": self.namespace, "name": self.name, "uid": self.uid}
+        group = {"group": self.uid} if self.plural == PLURAL else {}
+        kind = self.plural.removesuffix("s")
+        return {"namespace": self.namespace, kind: self.name, **group, "k8s_ref": ref}
+
 
 def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
     """Find out who we are and where the API is: in a pod, or from a kubeconfig."""
@@ -122,8 +130,8 @@ class Cluster:
         found = await self.find("GET", f"/api/v1/namespaces/{namespace}")
         return found is None or found.get("status", {}).get("phase") == "Terminating"
 
-    async def post_event(self, namespace: str, event: Mapping[str, Any]) -> None:
-        """Post an event, unless one of its name was posted before, or none is taken.
+    async def post_event(self, namespace: str, event: Mapping[str, Any]) -> bool:
+        """Post an event and say that it is new, unless one of its name was posted before.
 
         A namespace that goes takes no more events, and that must hold up nothing else.
         """
@@ -133,6 +141,8 @@ class Cluster:
         except ApiError as error:
             if error.code not in (403, 409):
                 raise
+            return error.code == 403
+        return True
 
     async def find(self, method: str, path: str, body: Any = None) -> dict[str, Any] | None:
         """Ask for something that may not be there."""

@@ -4,17 +4,19 @@ Stock workers wake a driver when a group fails or ends; whoever settles it tells
 is us. Nobody is woken when one job of many completes: for that, running groups are looked at about
 once a second, less often when there are very many.
 
-The owner is the cluster. Where several operators share its namespaces between them, each may be the
-one to hear of a group: of another's it leaves word.
+The owner is the cluster, and what it is told stands in a stream. Where several operators share its
+namespaces between them, each reads all of it, from its own place, and looks at what is its own.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
+from handlers.bookmark import Bookmark, is_older
 from handlers.cluster import Ref
-from handlers.reconcile import Reconciler
+from handlers.failpoints import failpoint
+from handlers.memory import Memory
 from handlers.workqueue import WorkQueue
 from jobgroup.connection import RedisError, backoff, leave_if_cancelled
 from jobgroup.snapshot import GroupState
@@ -42,24 +44,32 @@ class Follower:
         self,
         store: Store,
         owner: str,
+        reader: str,
         namespaces: Collection[str],
-        reconciler: Reconciler,
+        memory: Memory,
         queue: WorkQueue[Ref],
     ) -> None:
-        """`namespaces` are those that are watched; none means all of them."""
+        """Begin where whoever had the same name as a reader has got to.
+
+        `namespaces` are those that are watched; none means all of them.
+        """
         self._store = store
         self._owner = owner
+        self._reader = reader
         self._namespaces = namespaces
-        self._sources = [*(self._whoever_watches(each) for each in namespaces), owner]
-        self._reconciler = reconciler
+        self._memory = memory
         self._queue = queue
+        self._bookmark: Bookmark[Ref] | None = None
+        # What Redis has as our place, and when to look whether that has moved.
+        self._kept = ""
+        self._keep_at = 0.0
         self._counts: dict[str, Counts] = {}
         self._resync_at = time.monotonic() + RESYNC_SECONDS
         self.alive_at = time.monotonic()
 
     async def hear_changes(self) -> None:
         """Put each group into the queue that somebody settled."""
-        await self._persist(self._take_changes)
+        await self._persist(self._hear)
 
     async def look_at_progress(self) -> None:
         """Put each group into the queue whose counts moved."""
@@ -72,7 +82,7 @@ class Follower:
             try:
                 await action()
                 if failures:
-                    self._look_at_all()  # what was told meanwhile may be lost
+                    self._look_at_all()  # it may be another Redis, or an older one
                 failures = 0
             except RedisError as error:
                 failures += 1
@@ -83,37 +93,59 @@ class Follower:
 
     def _look_at_all(self) -> None:
         self._resync_at = time.monotonic() + RESYNC_SECONDS
-        self._reconciler.memory.doubt_all()
-        for each in self._reconciler.memory.running.values():
+        self._memory.doubt_all()
+        for each in self._memory.running.values():
             self._queue.add(each)
 
-    async def _take_changes(self) -> None:
+    async def _hear(self) -> None:
         self.alive_at = time.monotonic()
-        for group_id in await self._store.changed(self._sources, BLOCK_SECONDS):
-            ref = self._reconciler.memory.running.get(group_id) or await self._find(group_id)
+        if self._bookmark is None:
+            self._kept = await self._store.place(self._owner, self._reader)
+            self._bookmark = Bookmark(self._kept)
+        bookmark = self._bookmark
+        changes = await self._store.changes(self._owner, bookmark.read_to, BLOCK_SECONDS)
+        objects = await self._find([group_id for _, group_id in changes])
+        for entry, group_id in changes:
+            ref = objects.get(group_id)
             if ref:
                 self._queue.add(ref)
+            bookmark.read(entry, ref)
+        if not changes and is_older(await self._store.newest_change(self._owner), bookmark.read_to):
+            # Redis lost what we read, and by its clock all that it tells us now may be old.
+            self._bookmark = Bookmark()
+        await self._keep_place(self._bookmark)
 
-    async def _find(self, group_id: str) -> Ref | None:
-        """Find the object of a group that had ended: a job of it was retried by hand.
+    async def _keep_place(self, bookmark: Bookmark[Ref]) -> None:
+        """Note now and then in Redis how far all that was told has been looked at."""
+        now = time.monotonic()
+        if now < self._keep_at:
+            return
+        self._keep_at = now + LOOK_SECONDS
+        place = bookmark.begin_after(self._queue.owes)
+        if place != self._kept:
+            await self._store.keep_place(self._owner, self._reader, place)
+            self._kept = place
 
-        That of another operator is not for us to look at, and we may have no right to.
+    async def _find(self, group_ids: Sequence[str]) -> dict[str, Ref]:
+        """Find the objects of groups: those under way, and those of groups that had ended.
+
+        A job of the latter was retried by hand, or we began where another had not got to. The
+        objects of another operator are not for us to look at, and we may have no right to.
         """
-        resource = await self._store.resource(group_id)
-        if resource is None:
-            return None
-        namespace, _, name = resource.partition("/")
-        if self._namespaces and namespace not in self._namespaces:
-            await self._store.pass_on(group_id, self._whoever_watches(namespace))
-            return None
-        return Ref(namespace, name, group_id)
-
-    def _whoever_watches(self, namespace: str) -> str:
-        """Name where word is left for whoever watches a namespace."""
-        return f"{self._owner}/{namespace}"
+        running = self._memory.running
+        found = {group_id: running[group_id] for group_id in group_ids if group_id in running}
+        others = list(dict.fromkeys(each for each in group_ids if each not in found))
+        if not others:
+            return found
+        failpoint("late")
+        for group_id, resource in (await self._store.resources(self._owner, others)).items():
+            namespace, _, name = resource.partition("/")
+            if not self._namespaces or namespace in self._namespaces:
+                found[group_id] = Ref(namespace, name, group_id)
+        return found
 
     async def _look(self) -> None:
-        running = self._reconciler.memory.running
+        running = self._memory.running
         if time.monotonic() >= self._resync_at:
             self._look_at_all()
         for gone in self._counts.keys() - running.keys():

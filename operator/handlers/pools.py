@@ -158,7 +158,6 @@ class Pools:
 
     async def _attend(self, pool: Pool, what: Backlog | Trouble) -> None:
         """See to one pool; an error holds up no other."""
-        context = {"namespace": pool.ref.namespace, "workerpool": pool.ref.name}
         try:
             async with self._slots:
                 if pool.ref.uid in self._pools:
@@ -166,10 +165,10 @@ class Pools:
             pool.failures = 0
         except (ApiError, RedisError) as error:
             self._retry(pool)
-            logger.warning("%s", error, extra=context)
+            logger.warning("%s", error, extra=pool.ref.context)
         except Exception:
             self._retry(pool)
-            logger.exception("unexpected", extra=context)
+            logger.exception("unexpected", extra=pool.ref.context)
         finally:
             pool.busy = pool.is_new = False
 

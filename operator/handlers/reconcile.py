@@ -58,14 +58,26 @@ class Look:
     epoch: str
 
 
-class Reconciler:
-    """Brings objects and groups together, one object a call."""
+class Deposed(Exception):
+    """Another replica may lead by now, so what this one knows of an object may be long past."""
 
-    def __init__(self, cluster: Cluster, store: Store, owner: str, queue: WorkQueue[Ref]) -> None:
+
+class Reconciler:
+    """Brings objects and groups together, one object a call; `leads` says whether it still may."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        owner: str,
+        queue: WorkQueue[Ref],
+        leads: Callable[[], bool],
+    ) -> None:
         self._cluster = cluster
         self._store = store
         self._owner = owner
         self._queue = queue
+        self._leads = leads
         self.memory = Memory()
         self._reporter = Reporter(cluster, store, queue, self.memory)
         # Each returns the object if it is to be looked at again.
@@ -116,18 +128,17 @@ class Reconciler:
         while True:
             leave_if_cancelled()
             ref = await self._queue.take()
-            context = {"namespace": ref.namespace, "jobgroup": ref.name, "group": ref.uid}
             try:
                 await self.reconcile(ref)
             except ApiError as error:
                 wait = self._queue.retry(ref, error.retry_after)
-                logger.warning("%s; again in %.1f s", error, wait, extra=context)
-            except RedisError as error:
+                logger.warning("%s; again in %.1f s", error, wait, extra=ref.context)
+            except (RedisError, Deposed) as error:
                 wait = self._queue.retry(ref)
-                logger.warning("%s; again in %.1f s", error, wait, extra=context)
+                logger.warning("%s; again in %.1f s", error, wait, extra=ref.context)
             except Exception:
                 wait = self._queue.retry(ref)
-                logger.exception("unexpected; again in %.1f s", wait, extra=context)
+                logger.exception("unexpected; again in %.1f s", wait, extra=ref.context)
             else:
                 self._queue.done(ref)
 
@@ -192,6 +203,14 @@ class Reconciler:
         reason = type(refusal).__name__.removesuffix("Error")
         await self._reporter.report(ref, body, trouble=Trouble(reason, str(refusal)))
 
+    def _must_lead(self) -> None:
+        """Go no further with a write to Redis, which no version guards, after the lease was lost.
+
+        A process that was stopped wakes up where it stood, with an object that it read before.
+        """
+        if not self._leads():
+            raise Deposed("the lease is lost, so nothing is done on the word of an old look")
+
     async def _look(self, ref: Ref, body: Body) -> Look:
         resource, group = Resource.read(body), await self._store.read(ref.uid)
         epoch = "" if group and resource.is_ours else await self._store.epoch()
@@ -248,6 +267,7 @@ class Reconciler:
     async def _create(self, look: Look) -> Body | None:
         plan = self._plan(look)
         failpoint("create")
+        self._must_lead()
         (answer,) = await self._store.create([plan])
         if isinstance(answer, RefusedError):
             await self._refuse(look.ref, look.body, answer)
@@ -256,14 +276,16 @@ class Reconciler:
 
     async def _cancel(self, look: Look) -> Body | None:
         failpoint("cancel")
+        self._must_lead()
         try:
             await self._store.cancel(look.ref.uid)
         except InvalidGroupStateError:
-            logger.info("it ended before it could be cancelled", extra={"group": look.ref.uid})
+            logger.info("it ended before it could be cancelled", extra=look.ref.context)
         return look.body
 
     async def _expire(self, look: Look) -> Body | None:
         failpoint("expire")
+        self._must_lead()
         (answer,) = await self._store.settle([(look.ref.uid, "")], "DeadlineExceeded")
         if isinstance(answer, Exception):
             raise answer
@@ -285,11 +307,13 @@ class Reconciler:
         if look.group:
             await self._reporter.tell_of_end(look.ref, look.body, look.group)
         failpoint("remove")
+        self._must_lead()
         await self._store.remove(look.ref.uid)
         await self._release(look)
 
     async def _disown(self, look: Look) -> None:
         failpoint("disown")
+        self._must_lead()
         await self._store.disown(look.ref.uid)
         await self._release(look)
 

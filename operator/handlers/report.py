@@ -2,6 +2,7 @@
 never more often than is good for the API server.
 """
 
+import logging
 import time
 from collections.abc import Awaitable, Sequence
 
@@ -16,6 +17,8 @@ from jobgroup.news import News, event_of, news_of, news_of_trouble
 from jobgroup.snapshot import ENDED, GroupJob, GroupState
 from jobgroup.status import derive_status, skipped
 from jobgroup.store import Store, now_ms
+
+logger = logging.getLogger(__name__)
 
 # Counts are written at most this often, and less often the larger an object is: each write stores
 # all of it anew.
@@ -99,7 +102,11 @@ class Reporter:
     async def _post(self, ref: Ref, body: Body, news: Sequence[News]) -> None:
         for each in news:
             failpoint("event")
-            await self._cluster.post_event(ref.namespace, event_of(each, body, now_ms()))
+            event = event_of(each, body, now_ms())
+            if await self._cluster.post_event(ref.namespace, event):
+                level = logging.WARNING if each.kind == "Warning" else logging.INFO
+                job = {"job": each.job} if each.job else {}
+                logger.log(level, "%s: %s", each.reason, each.message, extra=ref.context | job)
 
     def come_back(self, ref: Ref, body: Body, group: GroupState | None) -> None:
         """Have an object looked at again when time alone will call for it."""

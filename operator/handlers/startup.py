@@ -67,11 +67,20 @@ class Operator:
         owner = await self._own_cluster()
         await self._lease.acquire()
         self.metrics.heard()
-        self.reconciler = Reconciler(self.cluster, self.store, owner, self.queue)
+        self.reconciler = Reconciler(
+            self.cluster, self.store, owner, self.queue, lambda: self._lease.is_held
+        )
         driver = Driver(self.store)
         self.metrics.repairs = lambda: driver.counters.repairs
-        namespaces = self._settings.namespaces
-        follower = Follower(self.store, owner, namespaces, self.reconciler, self.queue)
+        follower = Follower(
+            self.store,
+            owner,
+            # All replicas of a release are one reader.
+            f"{self._settings.namespace}/{self._settings.lease_name}",
+            self._settings.namespaces,
+            self.reconciler.memory,
+            self.queue,
+        )
         self._run("lease", self._lease.keep())
         self._run("driver", driver.run())
         self._run("changes", follower.hear_changes())

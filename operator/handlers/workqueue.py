@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import heapq
 import itertools
+import math
 import time
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -90,6 +91,11 @@ class WorkQueue(Generic[Key]):
         self._working.pop(key, None)
         self.add(key, delay)
         return delay
+
+    def owes(self, key: Key) -> bool:
+        """Say whether what a key was added for is still to be done, or to be done again."""
+        is_due = self._due.get(key, math.inf) <= time.monotonic()
+        return is_due or key in self._working or key in self._failures
 
     def forget(self, key: Key) -> None:
         """Give a key up, unless somebody works on it."""

@@ -141,5 +141,7 @@ class Driver:
     def _report(self, group_id: str, error: Exception, waits: bool) -> None:
         self.counters.errors += 1
         about = f"group {group_id}" if group_id else "redis"
-        logger.log(logging.WARNING if waits else logging.ERROR, "%s: %s", about, error)
+        level = logging.WARNING if waits else logging.ERROR
+        context = {"group": group_id} if group_id else {}
+        logger.log(level, "%s: %s", about, error, extra=context)
         self._on_error(group_id, error)

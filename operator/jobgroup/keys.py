@@ -40,8 +40,13 @@ def ended(prefix: str) -> str:
 
 
 def changed(prefix: str, owner: str) -> str:
-    """Name the set of an owner's groups that changed since it last looked."""
+    """Name the stream that tells which of an owner's groups changed."""
     return f"{prefix}:{BOOKS}:changed:{owner}"
+
+
+def heard(prefix: str, owner: str) -> str:
+    """Name the hash that keeps how far each reader of an owner's stream has got."""
+    return f"{prefix}:{BOOKS}:heard:{owner}"
 
 
 def job(prefix: str, queue: str, job_id: str) -> str:

@@ -26,6 +26,8 @@ class News:
     message: str
     # What tells it from others of its reason, where a life may have several.
     which: str = ""
+    # The job it is about, if it is about one.
+    job: str = ""
 
 
 def news_of(status: Mapping[str, Any], group: GroupState, names: Mapping[str, str]) -> list[News]:
@@ -44,7 +46,8 @@ def news_of(status: Mapping[str, Any], group: GroupState, names: Mapping[str, st
     if group.failed_at is not None and before not in ("COMPENSATING", *ENDED):
         reason = "Failed" if group.failed_job_id else _REQUESTS.get(group.reason, "Failed")
         kind = "Normal" if reason == "Cancelled" else "Warning"
-        told.append(News(kind, reason, why(group, names)))
+        job = names.get(group.failed_job_id, group.failed_job_id)
+        told.append(News(kind, reason, why(group, names), job=job))
         if group.was_compensating:
             done = f"{group.completed_count} of {group.total_jobs} jobs had completed"
             told.append(News("Normal", "Compensating", f"undoing what was done: {done}"))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
 from jobgroup import keys
 from jobgroup.connection import is_transient
@@ -34,11 +34,13 @@ from jobgroup.snapshot import GroupJob, GroupState, Settled, Totals
 
 GRACE = 5 * 60 * 1000
 TOMBSTONE = 30 * 24 * 3600 * 1000
-# So long word is kept for another: it may be away, or there may be none.
-WORD = 24 * 3600 * 1000
 # Of one call that creates several groups: some two milliseconds of work.
 BATCH_JOBS = 60
 BATCH_BYTES = 1_000_000
+# So many entries of a stream are read at a time.
+MOST_ENTRIES = 1000
+# Before the first entry of a stream.
+START = "0-0"
 # A group that ended stays parked with its score raised by these; see lua/includes/bands.lua.
 FAILED_SCORE = 10**15
 COMPLETED_SCORE = 2 * 10**15
@@ -157,24 +159,23 @@ class Store:
         key, candidate = keys.epoch(self.prefix), secrets.token_hex(8)
         return str(await self._read_epoch(self.redis, epoch=key, candidate=candidate))
 
-    async def changed(self, owners: Sequence[str], seconds: float) -> list[str]:
-        """Wait so long for groups of these owners to change; take ids off one set, return them."""
-        sets = [keys.changed(self.prefix, owner) for owner in owners]
-        first = await self.redis.bzpopmin(sets, min(seconds, MAX_BLOCK_SECONDS))
-        if not first:
-            return []
-        more: list[tuple[str, float]] = []
-        with contextlib.suppress(RedisError):  # the first is ours already and must not be lost
-            more = cast(list[tuple[str, float]], await self.redis.zpopmin(str(first[0]), 1000))
-        return [str(first[1]), *(group_id for group_id, _ in more)]
+    async def changes(self, owner: str, after: str, seconds: float) -> list[tuple[str, str]]:
+        """Wait so long for groups of an owner to change after an entry; return entries and ids."""
+        block = max(1, int(min(seconds, MAX_BLOCK_SECONDS) * 1000))
+        entries = await self._entries(keys.changed(self.prefix, owner), after, block)
+        return [(entry, fields["group"]) for entry, fields in entries]
 
-    async def pass_on(self, group_id: str, owner: str) -> None:
-        """Leave word for another that a group changed; if nobody comes for it, it goes."""
-        key = keys.changed(self.prefix, owner)
-        pipeline = self.redis.pipeline(transaction=True)
-        pipeline.zadd(key, {group_id: now_ms()})
-        pipeline.pexpire(key, WORD)
-        await pipeline.execute()
+    async def newest_change(self, owner: str) -> str:
+        """Return the newest entry about an owner's groups."""
+        return await self._newest(keys.changed(self.prefix, owner))
+
+    async def place(self, owner: str, reader: str) -> str:
+        """Return the entry after which a reader of an owner's changes has to begin."""
+        return str(await self.redis.hget(keys.heard(self.prefix, owner), reader) or START)
+
+    async def keep_place(self, owner: str, reader: str, entry: str) -> None:
+        """Have a reader of an owner's changes begin after this entry the next time."""
+        await self.redis.hset(keys.heard(self.prefix, owner), reader, entry)
 
     async def read_many(self, group_ids: Sequence[str]) -> list[GroupState]:
         """Read those of these groups that are there; what is wrong with one holds up no other."""
@@ -212,10 +213,20 @@ class Store:
             raise GroupNotFoundError(group_id)
         return str(queue)
 
-    async def resource(self, group_id: str) -> str | None:
-        """Return what the owner of a group calls it, if it has an owner and is there."""
-        found = await self.redis.hget(keys.parent(self.prefix, group_id), "resource")
-        return None if found is None else str(found)
+    async def resources(self, owner: str, group_ids: Sequence[str]) -> dict[str, str]:
+        """Return what an owner calls those of these groups that are there and its own."""
+        pipeline = self.redis.pipeline(transaction=False)
+        for group_id in group_ids:
+            pipeline.hmget(keys.parent(self.prefix, group_id), "owner", "resource")
+        found = {}
+        answers = await pipeline.execute(raise_on_error=False)
+        for group_id, answer in zip(group_ids, answers, strict=True):
+            if isinstance(answer, Exception):
+                if not _is_its_own(answer):
+                    raise answer
+            elif answer[0] == owner:
+                found[group_id] = str(answer[1])
+        return found
 
     async def wakeups(self, limit: int) -> list[str]:
         """Return the first entries of the wake-up list; settling a group takes its entry off."""
@@ -246,16 +257,13 @@ class Store:
 
     async def newest_event(self, queue: str) -> str:
         """Return the id of the newest entry of a queue's events."""
-        newest = await self.redis.xrevrange(keys.events(self.prefix, queue), count=1)
-        return str(cast(list[Any], newest)[0][0]) if newest else "0-0"
+        return await self._newest(keys.events(self.prefix, queue))
 
     async def read_stream(
         self, queue: str, last_id: str, block: int
     ) -> tuple[str, list[tuple[str, dict[str, str]]]]:
         """Wait for entries of a queue's events after an id; return the last one's id with them."""
-        stream = keys.events(self.prefix, queue)
-        answer = await self.redis.xread({stream: last_id}, count=1000, block=block)
-        entries = cast(list[Any], answer)[0][1] if answer else []
+        entries = await self._entries(keys.events(self.prefix, queue), last_id, block)
         return (entries[-1][0] if entries else last_id), entries
 
     async def set_aside(self, token: str) -> None:
@@ -264,6 +272,16 @@ class Store:
         pipeline.zadd(keys.parked(self.prefix), {keys.group_of(token): now_ms()})
         pipeline.lrem(keys.wakeups(self.prefix), 1, token)
         await pipeline.execute()
+
+    async def _newest(self, stream: str) -> str:
+        newest = await self.redis.xrevrange(stream, count=1)
+        return str(cast(list[Any], newest)[0][0]) if newest else START
+
+    async def _entries(
+        self, stream: str, after: str, block: int
+    ) -> list[tuple[str, dict[str, str]]]:
+        answer = await self.redis.xread({stream: after}, count=MOST_ENTRIES, block=block)
+        return cast(list[Any], answer)[0][1] if answer else []
 
     async def _call(self, script: Script, group_id: str, **slots: Any) -> Any:
         try:

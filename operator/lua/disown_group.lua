@@ -14,11 +14,9 @@
 local parent, now, prefix, gid, remembers = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local k = keys_of(prefix, gid, "")
-local owner = redis.call("HGET", parent, "owner")
-if not owner then
+if redis.call("HEXISTS", parent, "owner") == 0 then
   redis.call("SET", k.tomb, now, "PX", remembers)
   return 0
 end
 redis.call("HSET", parent, "owner", "headless")
-redis.call("ZREM", k.books .. ":changed:" .. owner, gid)
 return 1

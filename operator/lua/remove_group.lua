@@ -58,7 +58,6 @@ forget(k.undo, undos)
 forget(k.jobs, redis.call("HKEYS", k.jobs))
 if budget.jobs <= 0 then return 1 end
 
-redis.call("ZREM", k.books .. ":changed:" .. redis.call("HGET", parent, "owner"), gid)
 redis.call("UNLINK", k.group, k.jobs, k.parent, k.open, k.done, k.failed, k.templates,
   k.undo, k.undo_open, k.undo_done, k.undo_failed)
 redis.call("ZREM", k.index, gid)

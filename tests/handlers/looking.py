@@ -37,6 +37,11 @@ def told(store: Redis, queue: str, group: str = "") -> list[tuple[str, dict[str,
     ]
 
 
+def newest_entry(store: Redis, stream: str) -> str:
+    """Return the id of a stream's newest entry."""
+    return str(cast(list[Any], store.xrevrange(stream, count=1))[0][0])
+
+
 def kinds(store: Redis, queue: str) -> list[str]:
     """Return what the group events of a queue's stream are called, in order."""
     return [event for event, _ in told(store, queue)]
@@ -58,9 +63,6 @@ def traces(store: Redis, group: str) -> list[str]:
                 found.append(ranked)
         if token in cast(list[str], store.lrange(f"{books}:wait", 0, -1)):
             found.append("wait")
-    for changed in store.scan_iter(f"{books}:changed:*"):
-        if store.zscore(changed, group) is not None:
-            found.append(str(changed))
     return found
 
 

@@ -74,7 +74,7 @@ async def test_a_group_is_not_made_on_the_word_of_a_memory(stage: Stage, cluster
     ref = ref_of(body)
     async with connect(stage.redis.url) as redis:
         store = Store(redis, PREFIX)
-        reconciler = Reconciler(cluster, store, "cluster", WorkQueue())
+        reconciler = Reconciler(cluster, store, "cluster", WorkQueue(), lambda: True)
         note = {NOTE: f"{ref.uid}/{await store.epoch()}"}
         body["metadata"] |= {"finalizers": [FINALIZER], "annotations": note}
         reconciler.notice(ref, body)

@@ -113,7 +113,7 @@ async def test_writes_are_refused_with_429(stage: Stage, proxy: Proxy) -> None:
     proxy.refuse = lambda _: None
     stage.resources.reaches("order", state="COMPLETED")
     assert await stage.runs(worker, name="pay") == 1
-    assert "429: too many requests; again in" in operator.log
+    assert f"[{stage.namespace}/order] 429: too many requests; again in" in operator.log
     assert "Traceback" not in operator.log
 
 

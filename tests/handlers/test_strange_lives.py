@@ -22,6 +22,7 @@ from tests.handlers.looking import (
     group_id,
     keys_with,
     kinds,
+    newest_entry,
     own,
     runs,
     saga,
@@ -277,7 +278,7 @@ def uid(api: ApiServer) -> str:
 # Operators that share a cluster
 
 
-async def test_whoever_hears_of_anothers_group_leaves_word_and_its_object_alone(
+async def test_whoever_hears_of_anothers_group_leaves_its_object_alone_and_takes_nothing_away(
     stage: Stage,
 ) -> None:
     worker = await stage.worker({"refund": fails_for_good("closed")})
@@ -285,19 +286,25 @@ async def test_whoever_hears_of_anothers_group_leaves_word_and_its_object_alone(
         stage.resources.apply(manifest("order", PAY, LOSE, undos={"pay": undo("refund")}))
         stage.resources.reaches("order", state="FAILED_COMPENSATION")
     await worker.kill()
-    group = group_id(stage.resources, "order")
+    group, books = group_id(stage.resources, "order"), f"{PREFIX}:_jobgroups"
     with stage.operator("elsewhere", KOPF_RUN_NAMESPACES="default") as elsewhere:
         # As the runbook says; for a group that has ended, nobody looks by himself.
         worker = await stage.worker()
         await worker.manage("payments:compensation", "retry", job=f"{group}-0-undo")
-        word = f"{PREFIX}:_jobgroups:changed:{uid(stage.api)}/{stage.namespace}"
-        until(lambda: stage.store.zscore(word, group) is not None, lambda: elsewhere.log)
+        until(
+            lambda: saga(stage.store, "payments", group).get("undoneCount") == "1",
+            lambda: elsewhere.log,
+        )
+        newest = newest_entry(stage.store, f"{books}:changed:{uid(stage.api)}")
+        heard = f"{books}:heard:{uid(stage.api)}"
+        until(lambda: newest in stage.store.hvals(heard), lambda: elsewhere.log)
         stage.resources.condition("order", "Compensated", "False")
         # Each release has a lease of its own.
         with stage.operator(
             "ours", KOPF_RUN_NAMESPACES=stage.namespace, LEASE_NAME="jobgroup-operator"
         ):
             stage.resources.condition("order", "Compensated", "True")
+        assert stage.namespace not in elsewhere.log
 
 
 async def test_a_namespace_that_takes_no_more_events_holds_up_no_status(

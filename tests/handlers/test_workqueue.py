@@ -136,3 +136,34 @@ async def test_times_that_no_longer_count_take_up_no_room() -> None:
     assert len(queue._heap) < 1000
     queue.add("b")
     assert await ready(queue) == "b"
+
+
+async def test_a_key_is_owed_until_it_was_worked_on_well() -> None:
+    queue = WorkQueue[str]()
+    assert not queue.owes("a")
+    queue.add("a")
+    assert queue.owes("a")
+    assert await queue.take() == "a"
+    assert queue.owes("a")
+    queue.retry("a")
+    assert queue.owes("a")
+    assert await queue.take() == "a"
+    queue.add("a")  # while it is at work
+    queue.done("a")
+    assert queue.owes("a")
+    assert await queue.take() == "a"
+    queue.done("a")
+    assert not queue.owes("a")
+
+
+async def test_a_key_that_comes_back_in_its_own_time_is_not_owed() -> None:
+    queue = WorkQueue[str]()
+    queue.add("a")
+    assert await queue.take() == "a"
+    queue.add("a", 3600)
+    queue.done("a")
+    assert not queue.owes("a")
+    queue.add("a")
+    assert queue.owes("a")
+    queue.forget("a")
+    assert not queue.owes("a")

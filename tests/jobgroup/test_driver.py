@@ -62,7 +62,7 @@ def test_what_is_waited_out(error: Exception, transient: bool) -> None:
 
 
 async def test_a_corrupt_group_is_reported_and_holds_up_no_other(
-    groups: JobGroups, redis: Redis
+    groups: JobGroups, redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad = await groups.add_group("bad", JOBS)
     good = await groups.add_group("good", JOBS)
@@ -74,6 +74,7 @@ async def test_a_corrupt_group_is_reported_and_holds_up_no_other(
     await driver.drain()
     assert [gid for gid, _ in reported] == [bad.group_id]
     assert "WRONGTYPE" in reported[0][1]
+    assert [vars(record)["group"] for record in caplog.records] == [bad.group_id]
     state = await groups.get_group_state(good.group_id)
     assert state is not None
     assert state.state == "FAILED"

@@ -31,3 +31,8 @@ def test_an_entry_of_the_wake_up_list_leads_to_its_group() -> None:
 def test_a_jobs_key_is_where_bullmq_looks_for_it() -> None:
     assert keys.job("bull", "payments", "g1-0") == "bull:payments:g1-0"
     assert keys.marker("bull") == "bull:_jobgroups:marker"
+
+
+def test_what_an_owner_is_told_stands_under_its_name() -> None:
+    assert keys.changed("bull", "c1") == "bull:_jobgroups:changed:c1"
+    assert keys.heard("bull", "c1") == "bull:_jobgroups:heard:c1"

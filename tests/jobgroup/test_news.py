@@ -34,7 +34,7 @@ WAITED_FOR = replace(NOTHING_DONE, finished_at=9_000)
 ON_REQUEST = replace(GIVEN_UP, failed_job_id="", reason="cancelled", failed_count=0)
 LATE = replace(ON_REQUEST, reason="DeadlineExceeded")
 
-DECLINED = News("Warning", "Failed", 'job "charge" failed: card declined')
+DECLINED = News("Warning", "Failed", 'job "charge" failed: card declined', job="charge")
 UNDOING = News("Normal", "Compensating", "undoing what was done: 2 of 4 jobs had completed")
 WAITING = replace(UNDOING, message=UNDOING.message.replace("2 of", "0 of"))
 WELL = News("Normal", "Compensated", "failed, 2 of 2 undone")

@@ -1,15 +1,22 @@
 """A group may have an owner: it hears of every change, whoever drives, and may let the group go."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
-from jobgroup import GroupRemovedError, JobGroupError
+from jobgroup import GroupRemovedError, JobGroupError, keys
 from jobgroup.plan import Plan, plan_group
 from jobgroup.spec import parse_group
-from jobgroup.store import WORD
+from jobgroup.store import START
 from testbed.sagas import Sagas, job, undo
 from testbed.stock import StockClient, fails, returns
+from testbed.waiting import eventually
 
 StartClient = Callable[[str], Awaitable[StockClient]]
+
+
+async def changes(sagas: Sagas, owner: str = "cluster-1") -> list[str]:
+    """Return the groups that an owner was told of so far, in order."""
+    return [group_id for _, group_id in await sagas.groups.store.changes(owner, START, 0)]
 
 
 def owned(group_id: str, *jobs: dict[str, object], owner: str = "cluster-1") -> Plan:
@@ -25,49 +32,81 @@ async def test_the_owner_hears_of_every_change_and_nobody_else_does(
     assert await store.create([owned("mine", *members)]) == [True]
     assert await store.create([owned("other", job("charge"), owner="cluster-2")]) == [True]
     await sagas.groups.add_group("headless", [job("charge")], group_id="headless")
-    assert await store.resource("mine") == "shop/mine"
-    assert await store.resource("headless") is None
 
     client = await start_client("bullmq6")
     await client.work("payments", {"charge": returns("tx-1")})
     await sagas.ends("other")
     await sagas.ends("headless")
-    assert await store.changed(["cluster-2"], 1) == ["other"]
-    assert await store.changed(["cluster-1"], 0.01) == []
+    assert await changes(sagas, "cluster-2") == ["other"]
+    assert await changes(sagas) == []
 
     await client.work("inventory", {"reserve": fails(2, "none left")})
     found = await sagas.reaches("mine", state="COMPENSATING")
     assert (found.owner, found.failed_attempts, found.reason) == ("cluster-1", 2, "none left")
     assert found.failed_at is not None
-    assert await store.changed(["cluster-1"], 1) == ["mine"]
+    assert set(await changes(sagas)) == {"mine"}
+    newest = await store.newest_change("cluster-1")
     jobs = await sagas.groups.get_group_jobs("mine")
     assert [(each.status, each.undo) for each in jobs] == [("completed", "pending"), ("failed", "")]
 
     await client.work("payments:compensation")
     await sagas.ends("mine")
-    assert await store.changed(["cluster-1"], 1) == ["mine"]
+    assert {group_id for _, group_id in await store.changes("cluster-1", newest, 0)} == {"mine"}
     assert [each.undo for each in await sagas.groups.get_group_jobs("mine")] == ["completed", ""]
 
 
-async def test_several_changes_before_a_look_are_one(sagas: Sagas) -> None:
+async def test_a_change_wakes_whoever_waits_for_it(sagas: Sagas) -> None:
     store = sagas.groups.store
-    await store.create([owned(name, job("charge")) for name in ("a", "b")])
-    for name in ("a", "b"):
-        await sagas.groups.cancel_group(name)
-        await store.settle([(name, "")])
-    assert sorted(await store.changed(["cluster-1"], 1)) == ["a", "b"]
-    assert await store.changed(["cluster-1"], 0.01) == []
+    assert await store.newest_change("cluster-1") == START
+    assert await store.changes("cluster-1", START, 0) == []
+    await store.create([owned("mine", job("charge"))])
+    async with asyncio.TaskGroup() as tasks:
+        waits = tasks.create_task(store.changes("cluster-1", START, 60))
+        await eventually(lambda: is_read(sagas))
+        await sagas.groups.cancel_group("mine")
+    newest = await store.newest_change("cluster-1")
+    assert waits.result() == [(newest, "mine")]
 
 
-async def test_word_can_be_left_for_another_and_does_not_wait_for_ever(sagas: Sagas) -> None:
+async def is_read(sagas: Sagas) -> bool:
+    """Say whether somebody waits for an entry of a stream."""
+    clients = await sagas.redis.client_list()
+    return any(each["cmd"] == "xread" for each in clients)
+
+
+async def test_what_an_owner_was_told_does_not_grow_for_ever(sagas: Sagas) -> None:
     store = sagas.groups.store
-    await store.create([owned(name, job("charge")) for name in ("a", "b")])
-    await store.pass_on("a", "cluster-1/shop")
-    assert 0 < await sagas.redis.pttl(f"{sagas.prefix}:_jobgroups:changed:cluster-1/shop") <= WORD
-    await sagas.groups.cancel_group("b")
-    heard = [await store.changed(["cluster-1/shop", "cluster-1"], 1) for _ in range(2)]
-    assert heard == [["a"], ["b"]]
-    assert await store.changed(["cluster-1/shop", "cluster-1"], 0.01) == []
+    await store.create([owned("mine", job("charge"))])
+    stream = keys.changed(sagas.prefix, "cluster-1")
+    pipeline = sagas.redis.pipeline(transaction=False)
+    for _ in range(15_000):
+        pipeline.xadd(stream, {"group": "another"})
+    await pipeline.execute()
+    await sagas.groups.cancel_group("mine")
+    # Redis lets go of a hundred entries at a time, and not of one more than it must.
+    assert 10_000 <= await sagas.redis.xlen(stream) < 10_100
+
+
+async def test_each_reader_has_a_place_of_its_own(sagas: Sagas) -> None:
+    store = sagas.groups.store
+    assert await store.place("cluster-1", "shop/operator") == START
+    await store.keep_place("cluster-1", "shop/operator", "5-1")
+    assert await store.place("cluster-1", "shop/operator") == "5-1"
+    assert await store.place("cluster-1", "bank/operator") == START
+    assert await store.place("cluster-2", "shop/operator") == START
+
+
+async def test_an_owner_finds_what_it_calls_its_groups_and_no_others(sagas: Sagas) -> None:
+    store = sagas.groups.store
+    await store.create([owned(name, job("charge")) for name in ("a", "b", "let-go")])
+    await store.create([owned("other", job("charge"), owner="cluster-2")])
+    await sagas.groups.add_group("order", [job("charge")], group_id="headless")
+    await store.disown("let-go")
+    spoilt = keys.parent(sagas.prefix, "spoilt")
+    await sagas.redis.set(spoilt, "a text")
+    names = ["a", "none", "spoilt", "let-go", "other", "headless", "b"]
+    assert await store.resources("cluster-1", names) == {"a": "shop/a", "b": "shop/b"}
+    await sagas.redis.delete(spoilt)
 
 
 async def test_a_group_that_was_let_go_is_driven_to_its_end_and_tells_nobody(
@@ -80,7 +119,7 @@ async def test_a_group_that_was_let_go_is_driven_to_its_end_and_tells_nobody(
     await client.work("payments")
     ended = await sagas.ends("mine")
     assert (ended.state, ended.owner) == ("COMPLETED", "headless")
-    assert await store.changed(["cluster-1"], 0.01) == []
+    assert await changes(sagas) == []
 
 
 async def test_a_group_that_is_not_there_can_not_be_made_once_it_was_let_go(sagas: Sagas) -> None:
@@ -108,12 +147,13 @@ async def test_a_group_that_is_forbidden_can_not_be_made_and_one_that_is_there_s
     assert await store.read("never") is None
 
 
-async def test_a_removed_group_leaves_no_change_behind(sagas: Sagas) -> None:
+async def test_a_removed_group_is_one_that_its_owner_does_not_find(sagas: Sagas) -> None:
     store = sagas.groups.store
     await store.create([owned("mine", job("charge"))])
     await sagas.groups.cancel_group("mine")
     await sagas.groups.remove_group("mine")
-    assert await store.changed(["cluster-1"], 0.01) == []
+    assert await changes(sagas) == ["mine"]
+    assert await store.resources("cluster-1", ["mine"]) == {}
 
 
 async def test_groups_are_read_together_and_one_that_cannot_be_holds_up_no_other(

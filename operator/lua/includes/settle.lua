@@ -110,7 +110,7 @@ local function settle(k, prefix, gid, now, request, grace)
       redis.call("ZADD", k.ended, now, gid)
     end
     redis.call("HINCRBY", k.group, "revision", 1)
-    tell_owner(k, gid, now)
+    tell_owner(k, gid)
   end
   if ended and not more then more = sweep(k, prefix, now) end
   return state, before, more, facts.open

@@ -1,8 +1,10 @@
 --[[
   Let the owner of a group know that it changed, whoever moved it on. A group without one has nobody
-  to tell. The owner takes the entry off; several changes before that are one.
+  to tell. Readers remember how far they read, so nothing is taken off; the oldest entries go.
 ]]
-local function tell_owner(k, gid, now)
+local function tell_owner(k, gid)
   local owner = redis.call("HGET", k.parent, "owner")
-  if owner ~= "headless" then redis.call("ZADD", k.books .. ":changed:" .. owner, now, gid) end
+  if owner ~= "headless" then
+    redis.call("XADD", k.books .. ":changed:" .. owner, "MAXLEN", "~", 10000, "*", "group", gid)
+  end
 end

@@ -1,0 +1,109 @@
+"""Who has lost the lease writes nothing to Redis on the word of what it read before.
+
+A write to the API server carries the version that was read. A script cannot: it would give up,
+remove or let go of a group whose object says something else by now.
+"""
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import kopf
+import pytest
+from redis import Redis
+
+from handlers.cluster import Cluster, ref_of
+from handlers.reconcile import Deposed, Reconciler
+from handlers.workqueue import WorkQueue
+from jobgroup import Store, connect
+from jobgroup.store import now_ms
+from testbed.resources import manifest
+from testbed.stages import PAY, PREFIX, Stage
+from tests.handlers.looking import HOUR
+
+
+class Replica:
+    """A reconciler without its process, whose lease is what a test says."""
+
+    def __init__(self, stage: Stage, cluster: Cluster, store: Store) -> None:
+        self.leads = True
+        self.ahead = 0
+        self.resources = stage.resources
+        self._redis_url = stage.redis.url
+        self._reconciler = Reconciler(cluster, store, "cluster", WorkQueue(), lambda: self.leads)
+
+    async def look(self) -> None:
+        """Hear of the object, as the watch tells it, and see to it."""
+        body = self.resources.get("order")
+        self._reconciler.notice(ref_of(body), body)
+        await self._reconciler.reconcile(ref_of(body))
+
+    def found(self) -> dict[bytes, Any]:
+        """Return all that Redis has, but for what the owner is told."""
+        with Redis.from_url(self._redis_url) as redis:
+            return {key: redis.dump(key) for key in redis.scan_iter() if b":changed:" not in key}
+
+
+@pytest.fixture
+async def replica(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replica]:
+    monkeypatch.setitem(os.environ, "KUBECONFIG", str(stage.api.operator))
+    cluster = Cluster(kopf.OperatorSettings())
+    async with connect(stage.redis.url) as redis:
+        replica = Replica(stage, cluster, Store(redis, PREFIX))
+        monkeypatch.setattr("handlers.reconcile.now_ms", lambda: now_ms() + replica.ahead)
+        yield replica
+    await cluster.close()
+
+
+async def to_be_created(replica: Replica) -> None:
+    # Which life of Redis this is would be noted by the first look.
+    replica.resources.apply(manifest("order", PAY, suspend=True))
+    await replica.look()
+    replica.resources.patch("order", suspend=False)
+
+
+async def to_be_cancelled(replica: Replica) -> None:
+    await runs(replica)
+    replica.resources.patch("order", cancel=True)
+
+
+async def to_be_given_up(replica: Replica) -> None:
+    await runs(replica, activeDeadlineSeconds=60)
+    replica.ahead = HOUR
+
+
+async def to_be_removed(replica: Replica) -> None:
+    await to_be_cancelled(replica)
+    await replica.look()
+    replica.resources.reaches("order", state="FAILED")
+    replica.resources.delete("order")
+
+
+async def to_be_let_go(replica: Replica) -> None:
+    await runs(replica, deletionPolicy="Orphan")
+    replica.resources.delete("order")
+
+
+async def runs(replica: Replica, **spec: Any) -> None:
+    replica.resources.apply(manifest("order", PAY))
+    await replica.look()
+    replica.resources.reaches("order", state="ACTIVE")
+    if spec:
+        replica.resources.patch("order", **spec)
+
+
+@pytest.mark.parametrize(
+    "prepare", [to_be_created, to_be_cancelled, to_be_given_up, to_be_removed, to_be_let_go]
+)
+async def test_nothing_is_written_to_redis_after_the_lease_was_lost(
+    replica: Replica, prepare: Callable[[Replica], Awaitable[None]]
+) -> None:
+    await prepare(replica)
+    before = replica.found()
+    replica.leads = False
+    with pytest.raises(Deposed):
+        await replica.look()
+    assert replica.found() == before
+    replica.leads = True
+    await replica.look()
+    assert replica.found() != before
