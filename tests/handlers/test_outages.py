@@ -203,6 +203,33 @@ async def test_redis_is_down_for_a_while(kept: Stage) -> None:
     assert operator.server.code is None
 
 
+@pytest.mark.parametrize(
+    ("ill", "well", "said"),
+    [
+        ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "READONLY"),
+        ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "maxmemory"),
+    ],
+    ids=["read-only", "full"],
+)
+async def test_redis_takes_no_writes_for_a_while(
+    stage: Stage, ill: str, well: str, said: str
+) -> None:
+    operator = stage.operator()
+    wait_for(lambda: operator.probe("/readyz") == (200, "ok\n"))
+    stage.store.execute_command(*ill.split())  # type: ignore[no-untyped-call]
+    wait_for(lambda: operator.probe("/readyz")[0] == 503)
+    assert said in operator.probe("/readyz")[1]
+    stage.resources.apply(manifest("order", PAY, SHIP))
+    stage.resources.condition("order", "Reconciling", "True", "RedisUnavailable")
+    assert operator.probe("/livez") == (200, "ok\n")
+    stage.store.execute_command(*well.split())  # type: ignore[no-untyped-call]
+    await stage.worker()
+    stage.resources.reaches("order", state="COMPLETED")
+    wait_for(lambda: operator.probe("/readyz") == (200, "ok\n"))
+    assert operator.server.code is None
+    assert "Traceback" not in operator.log
+
+
 async def test_redis_restarts_and_remembers(kept: Stage) -> None:
     operator = kept.operator()
     worker = await kept.worker()
