@@ -8,8 +8,9 @@ import pytest
 
 from testbed.resources import manifest
 from testbed.sagas import undo
-from testbed.stages import LOSE, PAY, Stage
+from testbed.stages import LOSE, PAY, PREFIX, Stage
 from testbed.stock import StockClient, fails
+from testbed.waiting import wait_for
 
 UNDO = {"pay": undo("refund", attempts=1)}
 
@@ -20,6 +21,8 @@ async def not_undone(stage: Stage) -> StockClient:
     stage.resources.apply(manifest("order", PAY, LOSE, undos=UNDO))
     stage.resources.reaches("order", state="FAILED_COMPENSATION")
     stage.resources.condition("order", "Compensated", "False")
+    # What was looked at is not kept.
+    wait_for(lambda: not list(stage.store.scan_iter(f"{PREFIX}:_jobgroups:changed:*")))
     return worker
 
 
