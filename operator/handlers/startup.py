@@ -123,14 +123,19 @@ class Operator:
                 await asyncio.sleep(1)
 
     async def _ask_redis(self) -> None:
-        """Ask Redis now and then whether it is there, and the leader how many groups there are."""
+        """Ask Redis now and then whether it serves, and the leader how many groups there are.
+
+        Not with a PING: one that is full, or only copies another since a failover, answers that.
+        """
         while True:
             leave_if_cancelled()
             try:
-                await self.store.redis.ping()
+                await self.store.epoch()
                 self._redis_error = ""
             except Exception as error:
-                said = f"Redis at {self._settings.redis_place} does not answer: {error}"
+                said = (
+                    f"Redis at {self._settings.redis_place} does not answer as it should: {error}"
+                )
                 if not self._redis_error:
                     logger.error("%s", said)
                 self._redis_error = said

@@ -46,6 +46,22 @@ def locate(url: str) -> str:
     return parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}:{port}"
 
 
+class _Faithless:
+    """A connection that leaves a Redis which only copies another, as one does after a failover.
+
+    Its name may lead to the new primary by now, but only whoever connects anew gets there.
+    """
+
+    async def read_response(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await super().read_response(*args, **kwargs)  # type: ignore[misc]
+        except ResponseError as error:
+            if not isinstance(error, exceptions.ReadOnlyError) and "READONLY" not in str(error):
+                raise
+            await self.disconnect()  # type: ignore[attr-defined]
+            raise exceptions.ConnectionError(f"READONLY: {error}") from None
+
+
 def connect(url: str, **options: Any) -> Redis:
     """Open a client fit for the store: texts, whatever bytes a worker wrote as its reason.
 
@@ -59,6 +75,7 @@ def connect(url: str, **options: Any) -> Redis:
         encoding_errors="replace",
         **options,
     )
+    pool.connection_class = type("Connection", (_Faithless, pool.connection_class), {})
     return Redis.from_pool(pool)
 
 

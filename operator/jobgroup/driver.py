@@ -74,11 +74,12 @@ class Driver:
                 if self._compensating and time.monotonic() >= recheck_at:
                     await self._settle([(group_id, "") for group_id in self._compensating])
                     recheck_at = time.monotonic() + self._recheck_seconds
-                failures = 0
                 leave_if_cancelled()
                 await self._store.wait_for_wakeup(
                     self._recheck_seconds if self._compensating else min(2, self._resync_seconds)
                 )
+                # Not before: it writes, and a Redis that is only to be read refuses that alone.
+                failures = 0
             except RedisError as error:
                 failures += 1
                 # What a connection lost may be found on another: look at everything again.

@@ -11,6 +11,7 @@ from typing import Any
 
 import kopf
 import pytest
+from kopf._cogs.structs.references import Resource
 
 import handlers.lease
 from handlers import startup
@@ -26,10 +27,6 @@ from testbed.stages import PAY, PREFIX, Stage
 from testbed.waiting import eventually, wait_for
 
 IMPATIENT = Path(__file__).parent / "impatient.py"
-# The tasks that watch, as kopf names them.
-WATCHERS = [
-    f"watcher for {kind}.v1alpha1.jobgroups.dev@None" for kind in ("jobgroups", "workerpools")
-]
 LOOPS: dict[str, tuple[type[Any], str]] = {
     "driver": (Driver, "run"),
     "changes": (Follower, "hear_changes"),
@@ -94,38 +91,31 @@ async def test_the_lease_ran_out(stage: Stage, monkeypatch: pytest.MonkeyPatch) 
             assert (check(), reconciler._leads()) == ("it is lost", False)
 
 
+@pytest.mark.parametrize("plural", ["jobgroups", "workerpools"])
+async def test_it_is_not_alive_when_nobody_has_watched_for_long(
+    monkeypatch: pytest.MonkeyPatch, plural: str
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    others = {"jobgroups": "workerpools", "workerpools": "jobgroups"}
+    check = WatchCheck(plural)
+    with watcher(others[plural]):
+        assert check() == ""
+        now += DEAD_SECONDS
+        assert check() == ""
+        now += 1
+        assert check() == "nobody watches"
+        with watcher(plural):
+            assert check() == ""
+
+
 @contextmanager
-def watching(names: list[str]) -> Iterator[None]:
-    """Have tasks of these names."""
-    tasks = [asyncio.create_task(asyncio.Event().wait(), name=name) for name in names]
+def watcher(plural: str) -> Iterator[None]:
+    """Have a task of the name that kopf gives to those who watch such objects."""
+    name = f"watcher for {Resource('jobgroups.dev', 'v1alpha1', plural)}@None"
+    task = asyncio.create_task(asyncio.Event().wait(), name=name)
     yield
-    for task in tasks:
-        task.cancel()
-
-
-async def test_a_watcher_dies(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr(startup, "time", SimpleNamespace(monotonic=lambda: now))
-    check = WatchCheck("jobgroups")
-    for _ in range(2):
-        with watching(WATCHERS):
-            assert check() == ""
-            now += DEAD_SECONDS + 1
-            assert check() == ""
-        await asyncio.sleep(0)  # for the tasks to end
-        assert check() == ""
-        now += DEAD_SECONDS + 1
-        assert check() == "nobody watches"
-
-
-async def test_other_tasks_watch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr(startup, "time", SimpleNamespace(monotonic=lambda: now))
-    check = WatchCheck("jobgroups")
-    with watching(["watcher for pods.v1@None", "jobgroup driver", "jobgroups"]):
-        assert check() == ""
-        now += DEAD_SECONDS + 1
-        assert check() == "nobody watches"
+    task.cancel()
 
 
 async def test_the_tasks_are_named_as_kopf_names_them(stage: Stage) -> None:

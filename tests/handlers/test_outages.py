@@ -5,18 +5,13 @@ goes on by itself. Where it ends, as when the lease could not be renewed, it is 
 kubelet does.
 """
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from aiohttp import web
-from kopf._cogs.structs.references import Resource
 from redis import Redis
 
-from handlers import startup
 from testbed.apiserver import ApiServer
 from testbed.operators import OperatorProcess
 from testbed.proxy import WRITES, Proxy, is_watch
@@ -206,6 +201,33 @@ async def test_redis_is_down_for_a_while(kept: Stage) -> None:
     assert operator.server.code is None
 
 
+@pytest.mark.parametrize(
+    ("ill", "well", "said"),
+    [
+        ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "READONLY"),
+        ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "maxmemory"),
+    ],
+    ids=["read-only", "full"],
+)
+async def test_redis_takes_no_writes_for_a_while(
+    stage: Stage, ill: str, well: str, said: str
+) -> None:
+    operator = stage.operator()
+    wait_for(lambda: operator.probe("/readyz") == (200, "ok\n"))
+    stage.store.execute_command(*ill.split())  # type: ignore[no-untyped-call]
+    wait_for(lambda: operator.probe("/readyz")[0] == 503)
+    assert said in operator.probe("/readyz")[1]
+    stage.resources.apply(manifest("order", PAY, SHIP))
+    stage.resources.condition("order", "Reconciling", "True", "RedisUnavailable")
+    assert operator.probe("/livez") == (200, "ok\n")
+    stage.store.execute_command(*well.split())  # type: ignore[no-untyped-call]
+    await stage.worker()
+    stage.resources.reaches("order", state="COMPLETED")
+    wait_for(lambda: operator.probe("/readyz") == (200, "ok\n"))
+    assert operator.server.code is None
+    assert "Traceback" not in operator.log
+
+
 async def test_redis_restarts_and_remembers(kept: Stage) -> None:
     operator = kept.operator()
     worker = await kept.worker()
@@ -286,33 +308,3 @@ def keys_of(stage: Stage, name: str) -> list[str]:
     uid = stage.resources.get(name)["metadata"]["uid"]
     with Redis.from_url(stage.redis.url, decode_responses=True) as redis:
         return sorted(redis.scan_iter(f"{PREFIX}:*{uid}*"))
-
-
-# Being alive.
-
-
-@pytest.mark.parametrize("plural", ["jobgroups", "workerpools"])
-async def test_it_is_not_alive_when_nobody_has_watched_for_long(
-    monkeypatch: pytest.MonkeyPatch, plural: str
-) -> None:
-    now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    others = {"jobgroups": "workerpools", "workerpools": "jobgroups"}
-    check = startup.WatchCheck(plural)
-    with watcher(others[plural]):
-        assert check() == ""
-        now += startup.DEAD_SECONDS
-        assert check() == ""
-        now += 1
-        assert check() == "nobody watches"
-        with watcher(plural):
-            assert check() == ""
-
-
-@contextmanager
-def watcher(plural: str) -> Iterator[None]:
-    """Have a task of the name that kopf gives to those who watch such objects."""
-    name = f"watcher for {Resource('jobgroups.dev', 'v1alpha1', plural)}@None"
-    task = asyncio.create_task(asyncio.Event().wait(), name=name)
-    yield
-    task.cancel()

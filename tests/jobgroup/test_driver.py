@@ -61,6 +61,27 @@ def test_what_is_waited_out(error: Exception, transient: bool) -> None:
     assert is_transient(error) is transient
 
 
+async def test_a_redis_that_refuses_writes_alone_is_asked_less_and_less_often(
+    groups: JobGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+
+    async def refuse(_: float) -> None:
+        raise exceptions.ReadOnlyError("READONLY")
+
+    def count(failures: int) -> float:
+        counted.append(failures)
+        if failures == 3 or len(counted) > 3:
+            raise asyncio.CancelledError
+        return 0.0
+
+    monkeypatch.setattr(groups.store, "wait_for_wakeup", refuse)
+    monkeypatch.setattr("jobgroup.driver.backoff", count)
+    with pytest.raises(asyncio.CancelledError):
+        await Driver(groups.store).run()
+    assert counted == [1, 2, 3]
+
+
 async def test_a_corrupt_group_is_reported_and_holds_up_no_other(
     groups: JobGroups, redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
