@@ -61,7 +61,9 @@ class Kubectl:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Without controllers it stays in Terminating; its name is never used again.
+        # An operator that a later test starts on this server is to find nothing,
+        self("delete", "jobgroups", "--all")
+        # but the namespace stays in Terminating without controllers; its name is never used again.
         self._api.kubectl("delete", "namespace", self._namespace, "--wait=false")
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:
