@@ -4,6 +4,7 @@ startup     the operator's life: settings, the lease, the loops that work, a cle
 watch       every event -> the work queue
 workqueue   keys that are due, each once, errors retried
 reconcile   one object: gather, decide, take a step, look again
+steps       what a reconcile may do about an object, one method a step
 memory      what is remembered of objects under way, so that few are read
 report      what is known of a group -> status and events, written when something changed
 follow      what goes on in Redis -> which objects to look at

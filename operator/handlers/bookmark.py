@@ -7,7 +7,7 @@ so whoever comes next begins at the first one that is still owed a look, and see
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from jobgroup.store import START
+from jobgroup.streams import START
 
 Key = TypeVar("Key", bound=Hashable)
 

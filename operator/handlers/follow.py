@@ -100,17 +100,19 @@ class Follower:
     async def _hear(self) -> None:
         self.alive_at = time.monotonic()
         if self._bookmark is None:
-            self._kept = await self._store.place(self._owner, self._reader)
+            self._kept = await self._store.streams.place(self._owner, self._reader)
             self._bookmark = Bookmark(self._kept)
         bookmark = self._bookmark
-        changes = await self._store.changes(self._owner, bookmark.read_to, BLOCK_SECONDS)
+        changes = await self._store.streams.changes(self._owner, bookmark.read_to, BLOCK_SECONDS)
         objects = await self._find([group_id for _, group_id in changes])
         for entry, group_id in changes:
             ref = objects.get(group_id)
             if ref:
                 self._queue.add(ref)
             bookmark.read(entry, ref)
-        if not changes and is_older(await self._store.newest_change(self._owner), bookmark.read_to):
+        if not changes and is_older(
+            await self._store.streams.newest_change(self._owner), bookmark.read_to
+        ):
             # Redis lost what we read, and by its clock all that it tells us now may be old.
             self._bookmark = Bookmark()
         await self._keep_place(self._bookmark)
@@ -123,7 +125,7 @@ class Follower:
         self._keep_at = now + LOOK_SECONDS
         place = bookmark.begin_after(self._queue.owes)
         if place != self._kept:
-            await self._store.keep_place(self._owner, self._reader, place)
+            await self._store.streams.keep_place(self._owner, self._reader, place)
             self._kept = place
 
     async def _find(self, group_ids: Sequence[str]) -> dict[str, Ref]:

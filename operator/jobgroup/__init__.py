@@ -13,6 +13,7 @@ keys               the Redis keys that Python spells
 scripts    (redis) lua/ -> callables whose names and arguments come from each script's header
 store      (redis) one typed method per script, and the wake-up list
 queues     (redis) what waits in queues, what stirs there, and who listens
+streams    (redis) the events of queues, and which groups of an owner changed
 snapshot           frozen values of what the scripts return
 groups     (redis) the Python API
 driver     (redis) what moves sagas on

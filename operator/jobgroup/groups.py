@@ -118,7 +118,7 @@ class JobGroups:
                 # Where the stream ends is noted before the state is read, so nothing between the
                 # two goes unheard.
                 queue = await self.store.owning_queue(group_id)
-                last = last or await self.store.newest_event(queue)
+                last = last or await self.store.streams.newest_event(queue)
                 state = await self.store.read(group_id)
                 if state is None:
                     raise GroupNotFoundError(group_id)
@@ -149,7 +149,7 @@ class JobGroups:
 
     async def events(self, queue: str, last_id: str | None = None) -> AsyncIterator[GroupEvent]:
         """Yield the group events of a queue's groups, from now or from after a given event on."""
-        last_id = last_id or await self.store.newest_event(queue)
+        last_id = last_id or await self.store.streams.newest_event(queue)
         while True:
             last_id, found = await self._read_events(queue, last_id)
             for event in found:
@@ -158,7 +158,7 @@ class JobGroups:
     async def _read_events(
         self, queue: str, last_id: str, block: int = _BLOCK_MS
     ) -> tuple[str, list[GroupEvent]]:
-        last_id, entries = await self.store.read_stream(queue, last_id, block)
+        last_id, entries = await self.store.streams.read_stream(queue, last_id, block)
         found = []
         for entry_id, fields in entries:
             if fields.get("event", "").startswith("group:"):

@@ -27,20 +27,17 @@ from jobgroup.errors import (
 )
 from jobgroup.observer import SILENT, Observer
 from jobgroup.plan import Plan, pack_plans
-from jobgroup.queues import MAX_BLOCK_SECONDS, Queues
+from jobgroup.queues import Queues
 from jobgroup.queues import now_ms as now_ms
 from jobgroup.scripts import FOLDER, Script, load
 from jobgroup.snapshot import GroupJob, GroupState, Settled, Totals
+from jobgroup.streams import Streams
 
 GRACE = 5 * 60 * 1000
 TOMBSTONE = 30 * 24 * 3600 * 1000
 # Of one call that creates several groups: some two milliseconds of work.
 BATCH_JOBS = 60
 BATCH_BYTES = 1_000_000
-# So many entries of a stream are read at a time.
-MOST_ENTRIES = 1000
-# Before the first entry of a stream.
-START = "0-0"
 # A group that ended stays parked with its score raised by these; see lua/includes/bands.lua.
 FAILED_SCORE = 10**15
 COMPLETED_SCORE = 2 * 10**15
@@ -81,6 +78,7 @@ class Store:
         self._read_epoch = load("read_epoch", folder, observer)
         self._read_totals = load("read_totals", folder, observer)
         self.queues = Queues(redis, prefix, folder, observer)
+        self.streams = Streams(redis, prefix)
 
     async def create(self, plans: Sequence[Plan]) -> list[bool | JobGroupError]:
         """Create groups, each atomically; say of each whether it is new, or why it is refused."""
@@ -158,24 +156,6 @@ class Store:
         """Return what this life of Redis is called; one that lost its data gets another name."""
         key, candidate = keys.epoch(self.prefix), secrets.token_hex(8)
         return str(await self._read_epoch(self.redis, epoch=key, candidate=candidate))
-
-    async def changes(self, owner: str, after: str, seconds: float) -> list[tuple[str, str]]:
-        """Wait so long for groups of an owner to change after an entry; return entries and ids."""
-        block = max(1, int(min(seconds, MAX_BLOCK_SECONDS) * 1000))
-        entries = await self._entries(keys.changed(self.prefix, owner), after, block)
-        return [(entry, fields["group"]) for entry, fields in entries]
-
-    async def newest_change(self, owner: str) -> str:
-        """Return the newest entry about an owner's groups."""
-        return await self._newest(keys.changed(self.prefix, owner))
-
-    async def place(self, owner: str, reader: str) -> str:
-        """Return the entry after which a reader of an owner's changes has to begin."""
-        return str(await self.redis.hget(keys.heard(self.prefix, owner), reader) or START)
-
-    async def keep_place(self, owner: str, reader: str, entry: str) -> None:
-        """Have a reader of an owner's changes begin after this entry the next time."""
-        await self.redis.hset(keys.heard(self.prefix, owner), reader, entry)
 
     async def read_many(self, group_ids: Sequence[str]) -> list[GroupState]:
         """Read those of these groups that are there; what is wrong with one holds up no other."""
@@ -255,33 +235,12 @@ class Store:
         found = await self.redis.zrangebyscore(keys.parked(self.prefix), "-inf", until)
         return cast(list[str], found)
 
-    async def newest_event(self, queue: str) -> str:
-        """Return the id of the newest entry of a queue's events."""
-        return await self._newest(keys.events(self.prefix, queue))
-
-    async def read_stream(
-        self, queue: str, last_id: str, block: int
-    ) -> tuple[str, list[tuple[str, dict[str, str]]]]:
-        """Wait for entries of a queue's events after an id; return the last one's id with them."""
-        entries = await self._entries(keys.events(self.prefix, queue), last_id, block)
-        return (entries[-1][0] if entries else last_id), entries
-
     async def set_aside(self, token: str) -> None:
         """Take an entry off the wake-up list that cannot be settled; a resync will try it again."""
         pipeline = self.redis.pipeline(transaction=True)
         pipeline.zadd(keys.parked(self.prefix), {keys.group_of(token): now_ms()})
         pipeline.lrem(keys.wakeups(self.prefix), 1, token)
         await pipeline.execute()
-
-    async def _newest(self, stream: str) -> str:
-        newest = await self.redis.xrevrange(stream, count=1)
-        return str(cast(list[Any], newest)[0][0]) if newest else START
-
-    async def _entries(
-        self, stream: str, after: str, block: int
-    ) -> list[tuple[str, dict[str, str]]]:
-        answer = await self.redis.xread({stream: after}, count=MOST_ENTRIES, block=block)
-        return cast(list[Any], answer)[0][1] if answer else []
 
     async def _call(self, script: Script, group_id: str, **slots: Any) -> Any:
         try:

@@ -3,7 +3,7 @@
 import pytest
 
 from handlers.bookmark import Bookmark, is_older
-from jobgroup.store import START
+from jobgroup.streams import START
 
 
 def test_who_has_read_nothing_begins_at_the_start() -> None:

@@ -13,7 +13,8 @@ import pytest
 from redis import Redis
 
 from handlers.cluster import Cluster, ref_of
-from handlers.reconcile import Deposed, Reconciler
+from handlers.reconcile import Reconciler
+from handlers.steps import Deposed
 from handlers.workqueue import WorkQueue
 from jobgroup import Store, connect
 from jobgroup.store import now_ms
@@ -62,6 +63,12 @@ async def to_be_created(replica: Replica) -> None:
     replica.resources.patch("order", suspend=False)
 
 
+async def to_be_cancelled_before_it_is_created(replica: Replica) -> None:
+    replica.resources.apply(manifest("order", PAY, suspend=True))
+    await replica.look()
+    replica.resources.patch("order", cancel=True)
+
+
 async def to_be_cancelled(replica: Replica) -> None:
     await runs(replica)
     replica.resources.patch("order", cancel=True)
@@ -93,7 +100,15 @@ async def runs(replica: Replica, **spec: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "prepare", [to_be_created, to_be_cancelled, to_be_given_up, to_be_removed, to_be_let_go]
+    "prepare",
+    [
+        to_be_created,
+        to_be_cancelled_before_it_is_created,
+        to_be_cancelled,
+        to_be_given_up,
+        to_be_removed,
+        to_be_let_go,
+    ],
 )
 async def test_nothing_is_written_to_redis_after_the_lease_was_lost(
     replica: Replica, prepare: Callable[[Replica], Awaitable[None]]

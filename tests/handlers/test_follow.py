@@ -14,7 +14,7 @@ from handlers.workqueue import WorkQueue
 from jobgroup import keys
 from jobgroup.plan import plan_group
 from jobgroup.spec import parse_group
-from jobgroup.store import START
+from jobgroup.streams import START
 from testbed.sagas import Sagas, job, stage
 from testbed.waiting import eventually
 
@@ -122,14 +122,14 @@ async def change(sagas: Sagas, *names: str) -> str:
         definition = parse_group("order", [job("charge")])
         await sagas.groups.store.create([plan_group(definition, name, OWNER, f"shop/{name}")])
         await sagas.groups.cancel_group(name)
-    return await sagas.groups.store.newest_change(OWNER)
+    return await sagas.groups.store.streams.newest_change(OWNER)
 
 
 async def keeps(sagas: Sagas, place: str, reader: str = READER) -> None:
     """Wait until a reader's place is this one."""
 
     async def is_kept() -> bool:
-        return await sagas.groups.store.place(OWNER, reader) == place
+        return await sagas.groups.store.streams.place(OWNER, reader) == place
 
     await eventually(is_kept)
 
@@ -173,7 +173,7 @@ async def test_an_object_that_fails_keeps_the_place_back(sagas: Sagas) -> None:
         await heir.comes_round()
         await keeps(sagas, place)
         heir.queue.done(ref)
-        newest = await sagas.groups.store.newest_change(OWNER)
+        newest = await sagas.groups.store.streams.newest_change(OWNER)
         assert newest != failing
         await keeps(sagas, newest)
 
@@ -200,7 +200,7 @@ async def test_two_releases_hear_everything_and_look_at_their_own(sagas: Sagas) 
         place = await change(sagas, "a")
         await keeps(sagas, place, "bank/operator")
         assert theirs.is_idle
-        assert await sagas.groups.store.place(OWNER, "shop/operator") == START
+        assert await sagas.groups.store.streams.place(OWNER, "shop/operator") == START
         await ours.looks_at("a")
         await keeps(sagas, place, "shop/operator")
 
@@ -228,7 +228,7 @@ async def test_a_flushed_redis_does_not_deafen_the_reader(sagas: Sagas) -> None:
 
 
 async def test_nor_does_one_that_was_flushed_while_nobody_was_there(sagas: Sagas) -> None:
-    await sagas.groups.store.keep_place(OWNER, READER, AHEAD)
+    await sagas.groups.store.streams.keep_place(OWNER, READER, AHEAD)
     async with replica(sagas) as first:
         newest = await change(sagas, "a")
         await first.looks_at("a")

@@ -84,11 +84,11 @@ async def test_the_lease_ran_out(stage: Stage, monkeypatch: pytest.MonkeyPatch) 
     async with started(stage, monkeypatch) as operator:
         check, reconciler = operator._health.live["lease"], operator.reconciler
         assert reconciler is not None
-        assert (check(), reconciler._leads()) == ("", True)
+        assert (check(), reconciler._steps._leads()) == ("", True)
         later = SimpleNamespace(monotonic=lambda: time.monotonic() + handlers.lease.LENGTH_SECONDS)
         with monkeypatch.context() as moved:
             moved.setattr(handlers.lease, "time", later)
-            assert (check(), reconciler._leads()) == ("it is lost", False)
+            assert (check(), reconciler._steps._leads()) == ("it is lost", False)
 
 
 @pytest.mark.parametrize("plural", ["jobgroups", "workerpools"])

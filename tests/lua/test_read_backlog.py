@@ -45,7 +45,7 @@ async def test_jobs_are_counted_by_state(
     assert found.next_in is not None
     assert HOUR - (after - before) <= found.next_in <= HOUR
     assert found.demand == 7
-    assert found.event == await Store(redis, prefix).newest_event(name)
+    assert found.event == await Store(redis, prefix).streams.newest_event(name)
 
     assert (await read(redis, prefix, name, 0)).due == 0
     everything = await read(redis, prefix, name, 3 * HOUR)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from jobgroup import GroupRemovedError, JobGroupError, keys
 from jobgroup.plan import Plan, plan_group
 from jobgroup.spec import parse_group
-from jobgroup.store import START
+from jobgroup.streams import START
 from testbed.sagas import Sagas, job, undo
 from testbed.stock import StockClient, fails, returns
 from testbed.waiting import eventually
@@ -16,7 +16,7 @@ StartClient = Callable[[str], Awaitable[StockClient]]
 
 async def changes(sagas: Sagas, owner: str = "cluster-1") -> list[str]:
     """Return the groups that an owner was told of so far, in order."""
-    return [group_id for _, group_id in await sagas.groups.store.changes(owner, START, 0)]
+    return [group_id for _, group_id in await sagas.groups.store.streams.changes(owner, START, 0)]
 
 
 def owned(group_id: str, *jobs: dict[str, object], owner: str = "cluster-1") -> Plan:
@@ -45,26 +45,28 @@ async def test_the_owner_hears_of_every_change_and_nobody_else_does(
     assert (found.owner, found.failed_attempts, found.reason) == ("cluster-1", 2, "none left")
     assert found.failed_at is not None
     assert set(await changes(sagas)) == {"mine"}
-    newest = await store.newest_change("cluster-1")
+    newest = await store.streams.newest_change("cluster-1")
     jobs = await sagas.groups.get_group_jobs("mine")
     assert [(each.status, each.undo) for each in jobs] == [("completed", "pending"), ("failed", "")]
 
     await client.work("payments:compensation")
     await sagas.ends("mine")
-    assert {group_id for _, group_id in await store.changes("cluster-1", newest, 0)} == {"mine"}
+    assert {group_id for _, group_id in await store.streams.changes("cluster-1", newest, 0)} == {
+        "mine"
+    }
     assert [each.undo for each in await sagas.groups.get_group_jobs("mine")] == ["completed", ""]
 
 
 async def test_a_change_wakes_whoever_waits_for_it(sagas: Sagas) -> None:
     store = sagas.groups.store
-    assert await store.newest_change("cluster-1") == START
-    assert await store.changes("cluster-1", START, 0) == []
+    assert await store.streams.newest_change("cluster-1") == START
+    assert await store.streams.changes("cluster-1", START, 0) == []
     await store.create([owned("mine", job("charge"))])
     async with asyncio.TaskGroup() as tasks:
-        waits = tasks.create_task(store.changes("cluster-1", START, 60))
+        waits = tasks.create_task(store.streams.changes("cluster-1", START, 60))
         await eventually(lambda: is_read(sagas))
         await sagas.groups.cancel_group("mine")
-    newest = await store.newest_change("cluster-1")
+    newest = await store.streams.newest_change("cluster-1")
     assert waits.result() == [(newest, "mine")]
 
 
@@ -89,11 +91,11 @@ async def test_what_an_owner_was_told_does_not_grow_for_ever(sagas: Sagas) -> No
 
 async def test_each_reader_has_a_place_of_its_own(sagas: Sagas) -> None:
     store = sagas.groups.store
-    assert await store.place("cluster-1", "shop/operator") == START
-    await store.keep_place("cluster-1", "shop/operator", "5-1")
-    assert await store.place("cluster-1", "shop/operator") == "5-1"
-    assert await store.place("cluster-1", "bank/operator") == START
-    assert await store.place("cluster-2", "shop/operator") == START
+    assert await store.streams.place("cluster-1", "shop/operator") == START
+    await store.streams.keep_place("cluster-1", "shop/operator", "5-1")
+    assert await store.streams.place("cluster-1", "shop/operator") == "5-1"
+    assert await store.streams.place("cluster-1", "bank/operator") == START
+    assert await store.streams.place("cluster-2", "shop/operator") == START
 
 
 async def test_an_owner_finds_what_it_calls_its_groups_and_no_others(sagas: Sagas) -> None:
