@@ -27,7 +27,7 @@ from testbed.sagas import job, undo
 from testbed.stock import StockClient
 from testbed.waiting import wait_for
 from testbed.workloads import Workloads, pool, workload
-from tests.deploy.test_chart import BUNDLED, WATCHED
+from tests.deploy.rendered import BUNDLED, WATCHED
 
 RELEASE = "sagas"
 NAME = "sagas-jobgroup-operator"

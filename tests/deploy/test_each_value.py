@@ -1,0 +1,164 @@
+"""Each value of the chart stands where it is to be, and nowhere else."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from testbed.chart import (
+    REDIS,
+    Manifest,
+    Values,
+    leaves,
+    render,
+    schema,
+)
+from tests.deploy.rendered import (
+    CLUSTER_WIDE,
+    EVERYTHING,
+    PLAIN,
+    summary,
+)
+
+# Everything is on, so that every value has a place to stand.
+ALL_ON: Values = {
+    **EVERYTHING,
+    "serviceAccount": {"name": "ours", "annotations": {"cloud": "identity"}},
+}
+BY_SECRET: Values = {
+    "redis": {
+        "existingSecret": {"name": "a", "urlKey": "b", "usernameKey": "c", "passwordKey": "d"},
+        "tls": {"caSecret": "e"},
+    }
+}
+# Where a value is of use only with another way to Redis.
+WAYS = {"redis.url": REDIS, "redis.existingSecret": BY_SECRET, "redis.tls": BY_SECRET}
+PODS = ("Deployment", "Job -uninstall")
+RIGHTS = (*CLUSTER_WIDE, "Role -replicas", "RoleBinding -replicas")
+# What else a value may be -> the objects that show it.
+CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "replicas": (3, ("Deployment",)),
+    "image.repository": ("registry.example/operator", PODS),
+    "image.tag": ("edge", PODS),
+    "image.pullPolicy": ("Always", (*PODS, "StatefulSet -redis")),
+    "imagePullSecrets": ([{"name": "another"}], (*PODS, "StatefulSet -redis")),
+    "watchNamespaces": (
+        ["shop"],
+        (
+            *PODS,
+            *CLUSTER_WIDE,
+            "Role shop/",
+            "RoleBinding shop/",
+            "Role kube-system/-cluster-name",
+            "RoleBinding kube-system/-cluster-name",
+        ),
+    ),
+    "redis.url": ("redis://another:6379/0", PODS),
+    "redis.existingSecret.name": ("another", PODS),
+    "redis.existingSecret.urlKey": ("another", PODS),
+    "redis.existingSecret.usernameKey": ("another", PODS),
+    "redis.existingSecret.passwordKey": ("another", PODS),
+    "redis.tls.caSecret": ("another", PODS),
+    "redis.tls.caKey": ("another", PODS),
+    "redis.prefix": ("shop", PODS),
+    "redis.bundled.image": ("valkey:8", ("StatefulSet -redis",)),
+    "redis.bundled.storage": ("2Gi", ("StatefulSet -redis",)),
+    "redis.bundled.storageClass": ("fast", ("StatefulSet -redis",)),
+    "redis.bundled.resources.requests": ({"cpu": "7m"}, ("StatefulSet -redis",)),
+    "redis.bundled.resources.limits": ({"memory": "7Mi"}, ("StatefulSet -redis",)),
+    "port": (9000, (*PODS, "NetworkPolicy", "Service")),
+    "workers": (32, PODS),
+    "logFormat": ("json", PODS),
+    "crds.install": (False, tuple(each for each in PLAIN if "Definition" in each)),
+    "serviceAccount.create": (False, ("ServiceAccount ours",)),
+    "serviceAccount.name": (
+        "another",
+        (
+            *PODS,
+            "ClusterRoleBinding",
+            "RoleBinding -replicas",
+            "ServiceAccount ours",
+            "ServiceAccount another",
+        ),
+    ),
+    "serviceAccount.annotations": ({"cloud": "another"}, ("ServiceAccount ours",)),
+    "rbac.create": (False, RIGHTS),
+    "rbac.aggregate": (False, ("ClusterRole -edit", "ClusterRole -view")),
+    "resources.requests": ({"cpu": "7m"}, PODS),
+    "resources.limits": ({"memory": "7Mi"}, PODS),
+    "nodeSelector": ({"disk": "another"}, PODS),
+    "tolerations": ([{"key": "another"}], PODS),
+    "affinity": ({"podAffinity": {"another": "one"}}, ("Deployment",)),
+    "priorityClassName": ("another", PODS),
+    "podLabels": ({"team": "another"}, ("Deployment",)),
+    "podAnnotations": ({"note": "another"}, ("Deployment",)),
+    "topologySpread.enabled": (False, ("Deployment",)),
+    "topologySpread.topologyKey": ("topology.kubernetes.io/zone", ("Deployment",)),
+    "podDisruptionBudget.enabled": (False, ("PodDisruptionBudget",)),
+    "networkPolicy.enabled": (False, ("NetworkPolicy", "NetworkPolicy -redis")),
+    "networkPolicy.apiServerPorts": ([8443], ("NetworkPolicy",)),
+    "networkPolicy.redisPorts": ([6380], ("NetworkPolicy",)),
+    "metrics.serviceMonitor.enabled": (False, ("ServiceMonitor",)),
+    "metrics.serviceMonitor.interval": ("7s", ("ServiceMonitor",)),
+    "metrics.serviceMonitor.labels": ({"release": "another"}, ("ServiceMonitor",)),
+    "metrics.rules.enabled": (False, ("PrometheusRule",)),
+    "metrics.rules.labels": ({"release": "another"}, ("PrometheusRule",)),
+    "metrics.rules.runbookUrl": ("https://git.example/runbooks", ("PrometheusRule",)),
+    "metrics.dashboard.enabled": (False, ("ConfigMap -dashboard",)),
+    "metrics.dashboard.labels": ({"folder": "another"}, ("ConfigMap -dashboard",)),
+    "uninstall.hook": (False, ("Job -uninstall", "Role -replicas")),
+    "uninstall.timeoutSeconds": (77, ("Job -uninstall",)),
+}
+
+
+def test_no_value_is_left_out() -> None:
+    described = {path for path, _ in leaves(schema())}
+    # A switch that others stand behind, what all is called, and what nobody reads.
+    others = {"redis.bundled.enabled", "nameOverride", "fullnameOverride", "global"}
+    assert described - CHANGES.keys() == others
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_each_value_stands_where_it_is_to_be_and_nowhere_else(path: str) -> None:
+    value, objects = CHANGES[path]
+    way = next((each for each in WAYS if path.startswith(each)), "")
+    values = {**ALL_ON, **WAYS.get(way, {})}
+    before, after = as_it_is(way), spelt(render(with_value(values, path, value), redis={}))
+    assert {name for name, *_ in before ^ after} == set(objects)
+    shown = {str(text) for *_, text in after - before}
+    wanted = set() if isinstance(value, bool) else {str(each) for _, each in scalars(value)}
+    assert [each for each in wanted if not any(each in text for text in shown)] == []
+
+
+@cache
+def as_it_is(way: str) -> set[tuple[str, str, Any]]:
+    """Return all that is said if everything is on."""
+    return spelt(render({**ALL_ON, **WAYS.get(way, {})}, redis={}))
+
+
+def with_value(values: Values, path: str, value: Any) -> dict[str, Any]:
+    """Return the same values with another one at a path."""
+    name, _, rest = path.partition(".")
+    return {**values, name: with_value(values.get(name, {}), rest, value) if rest else value}
+
+
+def scalars(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield all that stands in an object, with its place."""
+    if isinstance(node, dict):
+        for name, each in node.items():
+            yield from scalars(each, f"{path}.{name}")
+    elif isinstance(node, list):
+        for number, each in enumerate(node):
+            yield from scalars(each, f"{path}.{number}")
+    else:
+        yield path, node
+
+
+def spelt(manifests: list[Manifest]) -> set[tuple[str, str, Any]]:
+    """Return all that is said of each object, line by line."""
+    return {
+        (next(iter(summary([each]))), path, value)
+        for each in manifests
+        for path, value in scalars(each)
+    }
