@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from redis.asyncio import Redis
 
 from jobgroup import Driver, GroupState, JobGroups, keys
 from jobgroup.definition import read_plans
@@ -188,6 +189,44 @@ async def test_a_deployment_works_on_the_queue_it_is_for(
     async with worker(QUEUES="payments:compensation") as process:
         await eventually(is_there)
         await leave(process)
+
+
+async def test_a_job_that_is_just_taken_when_the_worker_is_told_to_leave_is_finished(
+    redis_url: str, prefix: str, queue: QueueNamer, worker: Starter
+) -> None:
+    base = f"{prefix}:{queue('payments')}"
+    job = {"name": "charge-payment", "data": json.dumps(PAYMENT), "opts": "{}", "timestamp": 1}
+    async with (
+        Redis.from_url(redis_url, decode_responses=True) as redis,
+        worker(QUEUES="payments", WORK_MS="500") as process,
+    ):
+
+        async def asks(command: str) -> None:
+            """Wait until the worker has asked for this, and has no answer yet."""
+
+            async def last() -> bool:
+                return any(each["cmd"] == command for each in await redis.client_list())
+
+            await eventually(last)
+
+        assert await hear(process) == "working"
+        await asks("bzpopmin")
+        # It is woken at once, and gets no answer when it asks for the job.
+        pipeline = redis.pipeline(transaction=False)
+        pipeline.hset(f"{base}:late", mapping={**job, "delay": 0, "priority": 0})
+        pipeline.lpush(f"{base}:wait", "late")
+        pipeline.zadd(f"{base}:marker", {"0": 0})
+        pipeline.client_pause(60_000, all=False)
+        await pipeline.execute()
+        await asks("evalsha")
+        process.send_signal(signal.SIGTERM)
+        await redis.client_unpause()
+        _, said = await process.communicate()
+        assert (process.returncode, said) == (0, b"")
+        assert await redis.lrange(f"{base}:active", 0, -1) == []
+        assert await redis.zrange(f"{base}:completed", 0, -1) == ["late"]
+        shop = [key async for key in redis.scan_iter(f"{prefix}-shop:*")]
+        await redis.delete(f"{base}:late", f"{base}:completed", *shop)
 
 
 async def test_a_queue_that_the_worker_has_nothing_for_is_said(worker: Starter) -> None:

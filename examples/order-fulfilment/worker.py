@@ -128,7 +128,9 @@ async def main() -> None:
     workers = [work(queue) for queue in wanted]
     say("working")
     await stopped.wait()
-    # Finish the jobs at hand, take no more.
+    # Take no more jobs and finish those at hand. Without the pause, closing would forget a job that
+    # is on its way from Redis just now.
+    await asyncio.gather(*(worker.pause() for worker in workers))
     await asyncio.gather(*(worker.close() for worker in workers))
     await redis.aclose()
 

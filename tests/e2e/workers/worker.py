@@ -35,6 +35,8 @@ async def main() -> None:
     for worker in workers:
         worker.on("error", lambda error, _job=None: sys.stderr.write(f"{error}\n"))
     await stopped.wait()
+    # Without the pause, closing would forget a job that is on its way from Redis just now.
+    await asyncio.gather(*(worker.pause() for worker in workers))
     await asyncio.gather(*(worker.close() for worker in workers))
     await redis.aclose()
 
