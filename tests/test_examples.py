@@ -195,7 +195,7 @@ async def test_a_job_that_is_just_taken_when_the_worker_is_told_to_leave_is_fini
     redis_url: str, prefix: str, queue: QueueNamer, worker: Starter
 ) -> None:
     base = f"{prefix}:{queue('payments')}"
-    job = {"name": "charge-payment", "data": json.dumps(PAYMENT), "opts": "{}", "timestamp": 1}
+    job: dict[Any, Any] = {"name": "charge-payment", "data": json.dumps(PAYMENT), "opts": "{}"}
     async with (
         Redis.from_url(redis_url, decode_responses=True) as redis,
         worker(QUEUES="payments", WORK_MS="500") as process,
@@ -213,7 +213,7 @@ async def test_a_job_that_is_just_taken_when_the_worker_is_told_to_leave_is_fini
         await asks("bzpopmin")
         # It is woken at once, and gets no answer when it asks for the job.
         pipeline = redis.pipeline(transaction=False)
-        pipeline.hset(f"{base}:late", mapping={**job, "delay": 0, "priority": 0})
+        pipeline.hset(f"{base}:late", mapping={**job, "timestamp": 1, "delay": 0, "priority": 0})
         pipeline.lpush(f"{base}:wait", "late")
         pipeline.zadd(f"{base}:marker", {"0": 0})
         pipeline.client_pause(60_000, all=False)
