@@ -92,8 +92,8 @@ class Operator:
         self._health.live["changes"] = lambda: _is_stuck(follower.alive_at)
         self._health.live["pools"] = lambda: _is_stuck(self.pools.alive_at)
         self._health.live["lease"] = lambda: "" if self._lease.is_held else "it is lost"
-        for plural in (resource.PLURAL, pool.PLURAL):
-            self._health.live[f"watch of {plural}"] = WatchCheck(plural)
+        for plural, is_needed in ((resource.PLURAL, True), (pool.PLURAL, False)):
+            self._health.live[f"watch of {plural}"] = WatchCheck(plural, is_needed)
 
     async def stop(self) -> None:
         """End everything and let another replica begin."""
@@ -162,18 +162,22 @@ def _is_stuck(alive_at: float) -> str:
 
 
 class WatchCheck:
-    """kopf does not restart a watcher that died; then this process is of no use."""
+    """kopf does not restart a watcher that died; then this process is of no use.
 
-    def __init__(self, plural: str) -> None:
+    A kind that is not needed may not be installed: nobody misses its watcher before there was one.
+    """
+
+    def __init__(self, plural: str, is_needed: bool = True) -> None:
         self._watcher = f"watcher for {plural}."
+        self._is_needed = is_needed
         self._missed_since: float | None = None
 
     def __call__(self) -> str:
         """Say what is wrong: a watcher may be missing for a moment, but not for long."""
         now = time.monotonic()
         if any(task.get_name().startswith(self._watcher) for task in asyncio.all_tasks()):
-            self._missed_since = None
-        elif self._missed_since is None:
+            self._is_needed, self._missed_since = True, None
+        elif self._is_needed and self._missed_since is None:
             self._missed_since = now
         missed = 0.0 if self._missed_since is None else now - self._missed_since
         return "nobody watches" if missed > DEAD_SECONDS else ""

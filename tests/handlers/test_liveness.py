@@ -109,6 +109,23 @@ async def test_it_is_not_alive_when_nobody_has_watched_for_long(
             assert check() == ""
 
 
+async def test_a_kind_that_is_not_installed_is_not_missed_but_one_that_was_watched_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    check = WatchCheck("workerpools", is_needed=False)
+    for _ in range(2):
+        assert check() == ""
+        now += DEAD_SECONDS + 1
+    with watcher("workerpools"):
+        assert check() == ""
+    await asyncio.sleep(0)  # for the task to end
+    assert check() == ""
+    now += DEAD_SECONDS + 1
+    assert check() == "nobody watches"
+
+
 @contextmanager
 def watcher(plural: str) -> Iterator[None]:
     """Have a task of the name that kopf gives to those who watch such objects."""
