@@ -27,7 +27,8 @@ def begin(stage: Stage, saga: int) -> set[str]:
     undos = {lane: dict(undo(saga, lane, number) for number in range(PER_LANE)) for lane in LANES}
     jobs = [stage.job(name, lane=lane) for lane, names in undos.items() for name in names]
     every = {name: does for names in undos.values() for name, does in names.items()}
-    stage.saga(f"saga-{saga}", *jobs, stage.job("break", delay=2, fails="as it must"), undos=every)
+    breaks = stage.job("break", after=list(every), fails="as it must")
+    stage.saga(f"saga-{saga}", *jobs, breaks, undos=every)
     return {f"undo-{name}" for name in every}
 
 

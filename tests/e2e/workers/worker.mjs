@@ -1,5 +1,6 @@
 // A stock BullMQ worker for the stories. A job does what its data says, an undo what the data of its
-// compensation says: {seconds, fails, returns}. When each begins and ends is noted in Redis, in order.
+// compensation says: {after, seconds, fails, returns}, `after` being jobs that have to end before. When
+// each begins and ends is noted in Redis, in order.
 import { setTimeout as sleep } from "node:timers/promises";
 import { UnrecoverableError, Worker } from "bullmq";
 import { Redis } from "ioredis";
@@ -7,9 +8,14 @@ import { Redis } from "ioredis";
 const connection = new Redis(process.env.REDIS_URL, { maxRetriesPerRequest: null });
 
 const run = async (job) => {
-  const { seconds = 0, fails, returns } = job.data.compensationData ?? job.data;
+  const { after = [], seconds = 0, fails, returns } = job.data.compensationData ?? job.data;
   const note = (what) => connection.rpush(process.env.TRAIL, `${what} ${job.name}`);
   await note("began");
+  const ended = async () => {
+    const trail = await connection.lrange(process.env.TRAIL, 0, -1);
+    return after.every((name) => trail.includes(`ended ${name}`));
+  };
+  while (!(await ended())) await sleep(100);
   await sleep(seconds * 1000);
   if (fails) throw new UnrecoverableError(fails);
   await note("ended");
