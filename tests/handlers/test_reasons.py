@@ -4,7 +4,7 @@ import inspect
 import re
 from pathlib import Path
 
-from handlers import reconcile
+from handlers import reconcile, steps
 from jobgroup.decisions import TROUBLES
 from jobgroup.errors import GroupNotFoundError, InvalidGroupStateError, RefusedError
 from jobgroup.snapshot import STATES
@@ -22,14 +22,15 @@ def documented() -> list[str]:
 
 
 def known() -> set[str]:
-    """Return the words for each state, each trouble, each refusal, and those reconcile.py has."""
+    """Return the words for each state, each trouble, each refusal, and those that reconciling has."""
     states = {derive_status(1, {}, 0, group(each))["conditions"][0]["reason"] for each in STATES}
     refusals = {
         each.__name__.removesuffix("Error")
         for each in RefusedError.__subclasses__()
         if each not in ANSWERS
     }
-    words = set(re.findall(r'"([A-Z][a-z]+[A-Z]\w+)"', inspect.getsource(reconcile)))
+    code = inspect.getsource(reconcile) + inspect.getsource(steps)
+    words = set(re.findall(r'"([A-Z][a-z]+[A-Z]\w+)"', code))
     troubles = {each.reason for each in TROUBLES.values()}
     # The one word there that is not about an object: why Redis is to give a group up.
     return states | refusals | troubles | (words - {"DeadlineExceeded"})
