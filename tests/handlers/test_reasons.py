@@ -22,7 +22,7 @@ def documented() -> list[str]:
 
 
 def known() -> set[str]:
-    """Return the words for each state, each trouble, each refusal, and those that reconciling has."""
+    """Return the words for each state, trouble and refusal, and those that reconciling has."""
     states = {derive_status(1, {}, 0, group(each))["conditions"][0]["reason"] for each in STATES}
     refusals = {
         each.__name__.removesuffix("Error")
