@@ -178,7 +178,9 @@ async def operating(bench: Bench) -> list[Row]:
             at_least=0.5,
         ),
         Row("  with create and delete handlers", 4 * twin.rate / least),
-        Row("groups a second, over a quarter of bare writes of such a status", 4 * ours.rate / same),
+        Row(
+            "groups a second, over a quarter of bare writes of such a status", 4 * ours.rate / same
+        ),
         Row("  with create and delete handlers", 4 * twin.rate / same),
         Row("CPU a group, over create and delete handlers", ours.cpu / twin.cpu, at_most=1),
         Row("accepted to jobs in Redis, median", ours.to_redis, "ms", at_most=100),
