@@ -22,6 +22,7 @@ from testbed.apiserver import ApiServer
 from testbed.examples import BOOKS, ORDERS, book_keys, node_worker, python_worker
 from testbed.fixtures import QueueNamer
 from testbed.processes import leashed
+from testbed.redis_server import RedisServer
 from testbed.stock import CLIENTS, PATIENCE_SECONDS, StockClient
 from testbed.waiting import eventually
 
@@ -192,41 +193,44 @@ async def test_a_deployment_works_on_the_queue_it_is_for(
 
 
 async def test_a_job_that_is_just_taken_when_the_worker_is_told_to_leave_is_finished(
-    redis_url: str, prefix: str, queue: QueueNamer, worker: Starter
+    prefix: str, worker: Starter, tmp_path: Path
 ) -> None:
-    base = f"{prefix}:{queue('payments')}"
+    base = f"{prefix}:payments"
     job: dict[Any, Any] = {"name": "charge-payment", "data": json.dumps(PAYMENT), "opts": "{}"}
-    async with (
-        Redis.from_url(redis_url, decode_responses=True) as redis,
-        worker(QUEUES="payments", WORK_MS="500") as process,
-    ):
+    # A Redis of its own, for all who write to it are kept waiting.
+    with RedisServer(tmp_path) as server:
+        settings = {"REDIS_URL": server.url, "QUEUES": "payments", "WORK_MS": "500"}
+        async with (
+            Redis.from_url(server.url, decode_responses=True) as redis,
+            worker(**settings) as process,
+        ):
 
-        async def asks(command: str) -> None:
-            """Wait until the worker has asked for this, and has no answer yet."""
+            async def asks(command: str) -> None:
+                """Wait until the worker has asked for this, and has no answer yet."""
 
-            async def last() -> bool:
-                return any(each["cmd"] == command for each in await redis.client_list())
+                async def last() -> bool:
+                    return any(each["cmd"] == command for each in await redis.client_list())
 
-            await eventually(last)
+                await eventually(last)
 
-        assert await hear(process) == "working"
-        await asks("bzpopmin")
-        # It is woken at once, and gets no answer when it asks for the job.
-        pipeline = redis.pipeline(transaction=False)
-        pipeline.hset(f"{base}:late", mapping={**job, "timestamp": 1, "delay": 0, "priority": 0})
-        pipeline.lpush(f"{base}:wait", "late")
-        pipeline.zadd(f"{base}:marker", {"0": 0})
-        pipeline.client_pause(60_000, all=False)
-        await pipeline.execute()
-        await asks("evalsha")
-        process.send_signal(signal.SIGTERM)
-        await redis.client_unpause()
-        _, said = await process.communicate()
-        assert (process.returncode, said) == (0, b"")
-        assert await redis.lrange(f"{base}:active", 0, -1) == []
-        assert await redis.zrange(f"{base}:completed", 0, -1) == ["late"]
-        shop = [key async for key in redis.scan_iter(f"{prefix}-shop:*")]
-        await redis.delete(f"{base}:late", f"{base}:completed", *shop)
+            assert await hear(process) == "working"
+            await asks("bzpopmin")
+            # It is woken at once, and gets no answer when it asks for the job.
+            pipeline = redis.pipeline(transaction=False)
+            pipeline.hset(
+                f"{base}:late", mapping={**job, "timestamp": 1, "delay": 0, "priority": 0}
+            )
+            pipeline.lpush(f"{base}:wait", "late")
+            pipeline.zadd(f"{base}:marker", {"0": 0})
+            pipeline.client_pause(60_000, all=False)
+            await pipeline.execute()
+            await asks("evalsha")
+            process.send_signal(signal.SIGTERM)
+            await redis.client_unpause()
+            _, said = await process.communicate()
+            assert (process.returncode, said) == (0, b"")
+            assert await redis.lrange(f"{base}:active", 0, -1) == []
+            assert await redis.zrange(f"{base}:completed", 0, -1) == ["late"]
 
 
 async def test_a_queue_that_the_worker_has_nothing_for_is_said(worker: Starter) -> None:

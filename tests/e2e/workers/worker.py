@@ -1,4 +1,4 @@
-"""A stock BullMQ worker for the stories, as worker.mjs is one in Node."""
+"""A stock BullMQ worker for the stories, as worker.mjs is one in Node; it knows no `after`."""
 
 import asyncio
 import os
