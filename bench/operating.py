@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import kopf
@@ -35,6 +35,8 @@ FOLDER = "/apis/jobgroups.dev/v1alpha1/namespaces/default/jobgroups"
 QUEUE = "works"
 JOBS = [{"name": f"job-{n}", "queueName": QUEUE, "data": {"n": n}} for n in range(3)]
 IN_FLIGHT = 20
+TWO_FIELDS = {"observedGeneration": 1, "progress": "1/3"}
+ROUNDS = 3
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -56,7 +58,7 @@ class Field:
         return sum(
             int(count)
             for labels, count in counters
-            if 'resource="jobgroups"' in labels and 'verb="PATCH"' in labels
+            if 'resource="jobgroups"' in labels and re.search('verb="(PATCH|PUT)"', labels)
         )
 
     async def make(self, names: list[str]) -> None:
@@ -125,6 +127,17 @@ class Field:
         await self.client.flushall()
 
 
+@dataclass(frozen=True)
+class Run:
+    """What groups cost and took."""
+
+    writes: float
+    rate: float
+    cpu: float
+    to_redis: float
+    to_status: float
+
+
 async def in_flight(work: Callable[[Any], Any], items: list[Any]) -> None:
     """Do this for all of these, so many at a time."""
     left = iter(items)
@@ -164,20 +177,17 @@ async def operating(bench: Bench) -> list[Row]:
     count = bench.sizes.objects
     async with the_field() as field:
         sample = await field.sample()
-        least = await bare_writes(field, count, {"observedGeneration": 1, "progress": "1/3"})
         same = await bare_writes(field, count, sample["status"])
-        twin = await through(field, count, TWIN, "twin")
-        ours = await through(field, count, MAIN, "operator")
+        twin, twin_ratio = await between_bare_writes(field, count, TWIN, "twin")
+        # The machine and its API server have better and worse moments: what counts is the middle.
+        rounds = [await between_bare_writes(field, count, MAIN, "operator") for _ in range(ROUNDS)]
         resting = await at_rest(field, sample, bench.sizes)
+    ours, ratio = sorted(rounds, key=lambda each: each[1])[ROUNDS // 2]
     return [
         Row("API writes a successful group", ours.writes, "", at_most=3),
         Row("  with create and delete handlers", twin.writes, ""),
-        Row(
-            "groups a second, over a quarter of bare writes of two fields",
-            4 * ours.rate / least,
-            at_least=0.5,
-        ),
-        Row("  with create and delete handlers", 4 * twin.rate / least),
+        Row("groups a second, over a quarter of bare writes of two fields", ratio, at_least=0.5),
+        Row("  with create and delete handlers", twin_ratio),
         Row(
             "groups a second, over a quarter of bare writes of such a status", 4 * ours.rate / same
         ),
@@ -187,6 +197,16 @@ async def operating(bench: Bench) -> list[Row]:
         Row("end in Redis to end in status, median", ours.to_status, "ms", at_most=200),
         *resting,
     ]
+
+
+async def between_bare_writes(
+    field: Field, count: int, script: Path, name: str
+) -> tuple[Run, float]:
+    """Return what groups cost, and how fast they were over a quarter of the bare writes around."""
+    bare = [await bare_writes(field, count, TWO_FIELDS)]
+    run = await through(field, count, script, name)
+    bare.append(await bare_writes(field, count, TWO_FIELDS))
+    return run, 4 * run.rate / mean(bare)
 
 
 async def bare_writes(field: Field, count: int, status: dict[str, Any]) -> float:
@@ -202,17 +222,6 @@ async def bare_writes(field: Field, count: int, status: dict[str, Any]) -> float
     took = time.perf_counter() - start
     await field.clear()
     return count / took
-
-
-@dataclass(frozen=True)
-class Run:
-    """What groups cost and took."""
-
-    writes: float
-    rate: float
-    cpu: float
-    to_redis: float
-    to_status: float
 
 
 async def through(field: Field, count: int, script: Path, name: str) -> Run:

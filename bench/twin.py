@@ -46,7 +46,7 @@ async def write_end(memo: kopf.Memo, settled: Settled) -> None:
     while ref and (body := await memo.cluster.read(ref)):
         if body["status"].get("state") == "ACTIVE":
             try:
-                await memo.cluster.patch_status(body, await status_of(memo, body, settled))
+                await memo.cluster.put_status(body, await status_of(memo, body, settled))
             except Conflict:
                 continue
             return

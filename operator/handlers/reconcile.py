@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 # More steps in a row than any life has.
 STEPS = 8
+# So few are read along with their group; where they are more, only when there is something to tell.
+FEW_JOBS = 20
 # What these do cannot be undone, nor does a version guard it: not on the word of a memory.
 NEEDS_FRESH = {
     Step.CREATE,
@@ -154,6 +156,9 @@ class Reconciler:
             return None
 
     async def _look(self, ref: Ref, body: Body) -> Look:
-        resource, group = Resource.read(body), await self._store.read(ref.uid)
-        epoch = "" if group and resource.is_ours else await self._store.epoch()
-        return Look(ref, body, resource, group, epoch)
+        resource = Resource.read(body)
+        few = len(body["spec"].get("jobs") or ()) <= FEW_JOBS
+        group, jobs, epoch = await self._store.look(ref.uid, jobs=few, epoch=not resource.is_ours)
+        if group is None and not epoch:
+            epoch = await self._store.epoch()
+        return Look(ref, body, resource, group, epoch, jobs)

@@ -53,28 +53,39 @@ class Reporter:
         ref: Ref,
         body: Body,
         group: GroupState | None = None,
+        jobs: Sequence[GroupJob] | None = None,
         trouble: Trouble | None = None,
         state: str = "",
     ) -> None:
-        """Bring the status up to date; `state` is what to say where there is no group."""
+        """Bring the status up to date; `state` is what to say where there is no group.
+
+        Where a group's jobs were not read along with it, they are read now if they are needed.
+        """
         stands = own_status(body)
         if group and not group.ended and group.state == stands.get("state"):
             self.come_back(ref, body, group)
             if self.is_too_soon(ref):
                 return
+        if jobs is None:
+            jobs = await self._store.read_jobs(ref.uid) if group else []
         if group and (passed := skipped(stands.get("state") or "", group)):
-            body = await self._update(ref, body, passed, None, "")
-        body = await self._update(ref, body, group, trouble, state)
+            body = await self._update(ref, body, passed, jobs, None, "")
+        body = await self._update(ref, body, group, jobs, trouble, state)
         self.come_back(ref, body, group)
         if own_status(body).get("state") in ENDED:
             self._memory.forget(ref.uid)
 
     async def _update(
-        self, ref: Ref, body: Body, group: GroupState | None, trouble: Trouble | None, state: str
+        self,
+        ref: Ref,
+        body: Body,
+        group: GroupState | None,
+        jobs: Sequence[GroupJob],
+        trouble: Trouble | None,
+        state: str,
     ) -> Body:
         """Write the status and post the news, if there is any."""
         stands, names = own_status(body), _names(ref, body)
-        jobs = await self._store.read_jobs(ref.uid) if group else []
         status = derive_status(
             body["metadata"]["generation"],
             {**stands, "state": state} if state else stands,
@@ -93,7 +104,7 @@ class Reporter:
         # Before the status, which would keep them from being posted after a crash.
         await self._post(ref, body, news)
         failpoint("status")
-        return await self.write(self._cluster.patch_status(body, status))
+        return await self.write(self._cluster.put_status(body, status))
 
     async def tell_of_end(self, ref: Ref, body: Body, group: GroupState) -> None:
         """Post what an object that goes will not tell any more: above all, undos that failed."""
@@ -115,7 +126,7 @@ class Reporter:
             self._queue.add(ref, max(0.0, (again - now_ms()) / 1000))
 
     async def _nobody_listens(
-        self, ref: Ref, group: GroupState | None, jobs: list[GroupJob]
+        self, ref: Ref, group: GroupState | None, jobs: Sequence[GroupJob]
     ) -> str:
         """Say where undos wait and no worker is, and have that looked at again."""
         if group is None or group.state != "COMPENSATING":

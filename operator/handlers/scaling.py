@@ -196,6 +196,6 @@ class Scaler:
         if wait > 0 and not tells_more(status, stands):
             pool.look_within(wait)
             return
-        pool.learn(await self._cluster.patch_status(pool.body, status))
+        pool.learn(await self._cluster.put_status(pool.body, status))
         pool.written_at = time.monotonic()
         pool.untold = None

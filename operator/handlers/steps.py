@@ -5,7 +5,7 @@ where to go on.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,7 +19,7 @@ from jobgroup.decisions import FINALIZER, NOTE, TROUBLES, Resource, Step, releas
 from jobgroup.errors import InvalidGroupStateError, InvalidSpecError, RefusedError
 from jobgroup.plan import Plan, plan_group
 from jobgroup.resource import parse_definition
-from jobgroup.snapshot import GroupState
+from jobgroup.snapshot import GroupJob, GroupState
 from jobgroup.store import Store
 
 logger = logging.getLogger(__name__)
@@ -37,6 +37,8 @@ class Look:
     resource: Resource
     group: GroupState | None
     epoch: str
+    # Read along with the group, or not yet.
+    jobs: Sequence[GroupJob] | None
 
 
 class Deposed(Exception):
@@ -104,7 +106,7 @@ class Steps:
         self.memory.forget(look.ref.uid)
 
     async def _report(self, look: Look) -> None:
-        await self.reporter.report(look.ref, look.body, look.group)
+        await self.reporter.report(look.ref, look.body, look.group, look.jobs)
 
     async def _explain(self, step: Step, look: Look) -> None:
         """Say why there is no group and will not be one, or not yet."""
@@ -123,8 +125,7 @@ class Steps:
     async def _claim(self, look: Look) -> Body | None:
         """Note on the object which group it is going to have, before the group is made."""
         try:
-            if not look.group:
-                self._plan(look)
+            plan = None if look.group else self._plan(look)
         except InvalidSpecError as refusal:
             trouble = Trouble("InvalidSpec", str(refusal))
             await self.reporter.report(look.ref, look.body, trouble=trouble)
@@ -137,10 +138,10 @@ class Steps:
                 {"finalizers": [*released(look.body), FINALIZER], "annotations": {NOTE: note}},
             ),
         )
-        if look.group:
+        if plan is None:
             return body
         # Nothing else has changed, or the write had been refused: no need to look again.
-        return await self._create(replace(look, body=body))
+        return await self._make(replace(look, body=body), plan)
 
     def _plan(self, look: Look) -> Plan:
         """Spell out the group that an object asks for, or raise what is wrong with it."""
@@ -149,7 +150,9 @@ class Steps:
         return plan_group(definition, look.ref.uid, self._owner, resource)
 
     async def _create(self, look: Look) -> Body | None:
-        plan = self._plan(look)
+        return await self._make(look, self._plan(look))
+
+    async def _make(self, look: Look, plan: Plan) -> Body | None:
         failpoint("create")
         self._must_lead()
         (answer,) = await self._store.create([plan])

@@ -26,6 +26,10 @@ _SLOT = re.compile(r"^\s*(KEYS|ARGV)\[(\d+)\]\s+(\w+)", re.MULTILINE)
 _INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
 
 
+# A script and its slots.
+Call = tuple["Script", Mapping[str, Any]]
+
+
 class ScriptError(Exception):
     """A Lua file that breaks the rules of its own header."""
 
@@ -55,34 +59,39 @@ class Script:
 
     async def __call__(self, redis: Redis, **slots: Any) -> Any:
         """Run the script once."""
-        (answer,) = await self.run_all(redis, [slots])
+        (answer,) = await run_all(redis, [(self, slots)])
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    async def run_all(self, redis: Redis, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """Run the script for each of these slots down one pipeline.
 
-        An answer is what the script returned or the error it ended with. Redis forgets scripts when
-        it restarts; the calls it did not know are sent again after loading it.
-        """
-        answers = await self._send(redis, calls)
-        unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
-        if unknown:
-            await redis.script_load(self.source)
-            again = await self._send(redis, [calls[n] for n in unknown])
-            for n, answer in zip(unknown, again, strict=True):
-                answers[n] = answer
-        return answers
+async def run_all(redis: Redis, calls: Sequence[Call]) -> list[Any]:
+    """Run scripts, each with its slots, down one pipeline.
 
-    async def _send(self, redis: Redis, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
-        pipeline = redis.pipeline(transaction=False)
-        for slots in calls:
-            pipeline.execute_command(*self.command(**slots))
-        start = time.perf_counter()
-        answers: list[Any] = await pipeline.execute(raise_on_error=False)
-        self.observer.ran(self.name, time.perf_counter() - start)
-        return answers
+    An answer is what a script returned or the error it ended with. Redis forgets scripts when it
+    restarts; the calls it did not know are sent again after loading them.
+    """
+    answers = await _send(redis, calls)
+    unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+    if unknown:
+        for source in {calls[n][0].source for n in unknown}:
+            await redis.script_load(source)
+        again = await _send(redis, [calls[n] for n in unknown])
+        for n, answer in zip(unknown, again, strict=True):
+            answers[n] = answer
+    return answers
+
+
+async def _send(redis: Redis, calls: Sequence[Call]) -> list[Any]:
+    pipeline = redis.pipeline(transaction=False)
+    for script, slots in calls:
+        pipeline.execute_command(*script.command(**slots))
+    start = time.perf_counter()
+    answers: list[Any] = await pipeline.execute(raise_on_error=False)
+    took = time.perf_counter() - start
+    for name, observer in {script.name: script.observer for script, _ in calls}.items():
+        observer.ran(name, took)
+    return answers
 
 
 def load(name: str, folder: Path = FOLDER, observer: Observer = SILENT) -> Script:

@@ -8,7 +8,7 @@ import contextlib
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
@@ -29,7 +29,7 @@ from jobgroup.observer import SILENT, Observer
 from jobgroup.plan import Plan, pack_plans
 from jobgroup.queues import Queues
 from jobgroup.queues import now_ms as now_ms
-from jobgroup.scripts import FOLDER, Script, load
+from jobgroup.scripts import FOLDER, Call, Script, load, run_all
 from jobgroup.snapshot import GroupJob, GroupState, Settled, Totals
 from jobgroup.streams import Streams
 
@@ -52,6 +52,14 @@ _NAMING_WHAT = (
 )
 
 Parsed = TypeVar("Parsed", GroupState, Settled)
+
+
+class Found(NamedTuple):
+    """A group as found just now, with as much beside it as was asked for."""
+
+    group: GroupState | None
+    jobs: list[GroupJob] | None
+    epoch: str
 
 
 class Store:
@@ -83,9 +91,9 @@ class Store:
     async def create(self, plans: Sequence[Plan]) -> list[bool | JobGroupError]:
         """Create groups, each atomically; say of each whether it is new, or why it is refused."""
         slots = {"parked": keys.parked(self.prefix), "now": now_ms(), "prefix": self.prefix}
-        calls = [{**slots, "plans": pack_plans(batch)} for batch in _batches(plans)]
+        calls = [(self._create, {**slots, "plans": pack_plans(batch)}) for batch in _batches(plans)]
         answers: list[Any] = []
-        for answer in await self._create.run_all(self.redis, calls):
+        for answer in await run_all(self.redis, calls):
             if isinstance(answer, Exception):
                 raise answer
             answers += answer
@@ -102,20 +110,12 @@ class Store:
 
         The answer is None for a group that is not there, or the error of that group alone.
         """
-        now = now_ms()
+        about = {"now": now_ms(), "request": request, "grace": grace}
         calls = [
-            {
-                "parent": keys.parent(self.prefix, group_id),
-                "now": now,
-                "prefix": self.prefix,
-                "gid": group_id,
-                "token": token,
-                "request": request,
-                "grace": grace,
-            }
+            (self._settle, {**self._slots(group_id), **about, "token": token})
             for group_id, token in tokens
         ]
-        answers = await self._settle.run_all(self.redis, calls)
+        answers = await run_all(self.redis, calls)
         return [
             answer
             if answer is None or isinstance(answer, Exception)
@@ -154,16 +154,12 @@ class Store:
 
     async def epoch(self) -> str:
         """Return what this life of Redis is called; one that lost its data gets another name."""
-        key, candidate = keys.epoch(self.prefix), secrets.token_hex(8)
-        return str(await self._read_epoch(self.redis, epoch=key, candidate=candidate))
+        return str(await self._read_epoch(self.redis, **self._epoch_slots()))
 
     async def read_many(self, group_ids: Sequence[str]) -> list[GroupState]:
         """Read those of these groups that are there; what is wrong with one holds up no other."""
-        calls = [
-            {"parent": keys.parent(self.prefix, group_id), "prefix": self.prefix, "gid": group_id}
-            for group_id in group_ids
-        ]
-        rows = await self._read.run_all(self.redis, calls)
+        calls = [(self._read, self._slots(group_id)) for group_id in group_ids]
+        rows = await run_all(self.redis, calls)
         found = []
         for group_id, row in zip(group_ids, rows, strict=True):
             if isinstance(row, Exception):
@@ -185,6 +181,26 @@ class Store:
         if rows is None:
             raise GroupNotFoundError(group_id)
         return GroupJob.parse_all(rows)
+
+    async def look(self, group_id: str, jobs: bool = False, epoch: bool = False) -> Found:
+        """Read a group, and what else is wanted, in one round trip."""
+        calls: list[Call] = [(self._read, self._slots(group_id))]
+        if jobs:
+            calls.append((self._read_jobs, self._slots(group_id)))
+        if epoch:
+            calls.append((self._read_epoch, self._epoch_slots()))
+        answers = await run_all(self.redis, calls)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise _refusal(answer)
+        row = answers[0]
+        if jobs and answers[1] is None:
+            row = None  # it was removed in between
+        return Found(
+            _parsed(GroupState, group_id, row) if row else None,
+            GroupJob.parse_all(answers[1]) if jobs and row else None,
+            str(answers[-1]) if epoch else "",
+        )
 
     async def owning_queue(self, group_id: str) -> str:
         """Return the queue on whose stream the group's events stand."""
@@ -242,15 +258,17 @@ class Store:
         pipeline.lrem(keys.wakeups(self.prefix), 1, token)
         await pipeline.execute()
 
+    def _epoch_slots(self) -> dict[str, Any]:
+        return {"epoch": keys.epoch(self.prefix), "candidate": secrets.token_hex(8)}
+
+    def _slots(self, group_id: str) -> dict[str, Any]:
+        """Return what each script about one group takes."""
+        parent = keys.parent(self.prefix, group_id)
+        return {"parent": parent, "prefix": self.prefix, "gid": group_id}
+
     async def _call(self, script: Script, group_id: str, **slots: Any) -> Any:
         try:
-            return await script(
-                self.redis,
-                parent=keys.parent(self.prefix, group_id),
-                prefix=self.prefix,
-                gid=group_id,
-                **slots,
-            )
+            return await script(self.redis, **self._slots(group_id), **slots)
         except ResponseError as error:
             raise _refusal(error) from None
 

@@ -37,7 +37,7 @@ def applied(stage: Stage) -> Body:
 
 
 WRITES: dict[str, Write] = {
-    "status": lambda cluster, body: cluster.patch_status(body, {"state": "ACTIVE"}),
+    "status": lambda cluster, body: cluster.put_status(body, {"state": "ACTIVE"}),
     "metadata": lambda cluster, body: cluster.patch_metadata(body, {"finalizers": [FINALIZER]}),
     "delete": lambda cluster, body: cluster.delete(body),
 }
@@ -67,6 +67,18 @@ async def test_a_write_changes_nothing_of_another_object_of_the_same_name(
         await WRITES[write](cluster, old)
     assert stage.resources.get("order") == heir
     assert await cluster.read(ref_of(old)) is None
+
+
+async def test_a_status_is_replaced_and_nothing_else(stage: Stage, cluster: Cluster) -> None:
+    body = applied(stage)
+    told = await cluster.put_status(body, {"state": "ACTIVE", "progress": "0/1"})
+    told = await cluster.put_status(told, {"state": "COMPLETED", "observedGeneration": 1})
+    found = stage.resources.get("order")
+    assert found["status"] == told["status"] == {"state": "COMPLETED", "observedGeneration": 1}
+    assert found["spec"] == body["spec"]
+    for each in (found, body):
+        del each["metadata"]["resourceVersion"]
+    assert found["metadata"] == body["metadata"]
 
 
 async def test_a_group_is_not_made_on_the_word_of_a_memory(stage: Stage, cluster: Cluster) -> None:

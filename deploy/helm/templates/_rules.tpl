@@ -12,7 +12,7 @@
   verbs: [get, list, watch]
 - apiGroups: [jobgroups.dev]
   resources: [jobgroups/status, workerpools/status]
-  verbs: [patch]
+  verbs: [update]
 # A pool scales its workload, and stands back where another scaler does.
 - apiGroups: [apps]
   resources: [deployments, statefulsets]
