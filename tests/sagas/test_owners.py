@@ -3,6 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+from redis.exceptions import ResponseError
+
 from jobgroup import GroupRemovedError, JobGroupError, keys
 from jobgroup.plan import Plan, plan_group
 from jobgroup.spec import parse_group
@@ -177,3 +180,23 @@ async def test_a_life_of_redis_has_one_name_until_its_data_is_lost(sagas: Sagas)
     await sagas.redis.delete(f"{sagas.prefix}:_jobgroups:saga:epoch")
     assert await store.epoch() != first
     await sagas.redis.delete(f"{sagas.prefix}:_jobgroups:saga:epoch")
+
+
+async def test_a_look_brings_a_group_its_jobs_and_the_epoch_along(sagas: Sagas) -> None:
+    store = sagas.groups.store
+    await store.create([owned("mine", job("charge"), job("ship"))])
+    epoch = await store.epoch()
+    await sagas.redis.script_flush()
+    found = await store.look("mine", jobs=True, epoch=True)
+    assert found == (await store.read("mine"), await store.read_jobs("mine"), epoch)
+    assert await store.look("mine") == (found.group, None, "")
+    assert await store.look("never", jobs=True, epoch=True) == (None, None, epoch)
+    await sagas.redis.delete(f"{sagas.prefix}:_jobgroups:saga:epoch")
+
+
+async def test_a_look_at_what_cannot_be_read_raises_why(sagas: Sagas) -> None:
+    spoilt = f"{sagas.prefix}:_jobgroups:spoilt"
+    await sagas.redis.set(spoilt, "a text")
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        await sagas.groups.store.look("spoilt", jobs=True, epoch=True)
+    await sagas.redis.delete(spoilt, f"{sagas.prefix}:_jobgroups:saga:epoch")
