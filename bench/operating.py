@@ -23,7 +23,7 @@ from redis.asyncio import Redis
 from bench.harness import Bench, Row, Sizes
 from handlers.cluster import MERGE, ApiError, Cluster
 from jobgroup import keys
-from testbed.apiserver import ApiServer
+from testbed.apiserver import OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, ApiServer
 from testbed.operators import MAIN, OperatorProcess, start_operator
 from testbed.redis_server import RedisServer
 from testbed.resources import manifest
@@ -32,6 +32,8 @@ from testbed.stock import StockClient
 CRDS = Path(__file__).resolve().parents[1] / "deploy" / "crds"
 TWIN = Path(__file__).with_name("twin.py")
 FOLDER = "/apis/jobgroups.dev/v1alpha1/namespaces/default/jobgroups"
+STATUS = "jobgroups.jobgroups.dev/status"
+WHO = f"system:serviceaccount:{OPERATOR_NAMESPACE}:{OPERATOR_ACCOUNT}"
 QUEUE = "works"
 JOBS = [{"name": f"job-{n}", "queueName": QUEUE, "data": {"n": n}} for n in range(3)]
 IN_FLIGHT = 20
@@ -159,6 +161,9 @@ async def the_field() -> AsyncIterator[Field]:
     ):
         api.kubectl("apply", "-f", str(CRDS))
         api.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(CRDS))
+        # The twin has kopf write what its handlers return, and kopf patches.
+        api.kubectl("create", "clusterrole", "twin", "--verb=patch", f"--resource={STATUS}")
+        api.kubectl("create", "clusterrolebinding", "twin", "--clusterrole=twin", f"--user={WHO}")
         os.environ["KUBECONFIG"] = str(api.admin)
         admin = Cluster(kopf.OperatorSettings())
         worker = await StockClient.start("bullmq6", redis.url, "bull")

@@ -10,6 +10,14 @@ from testbed.apiserver import ApiServer, KubectlError
 from testbed.stock import PATIENCE_SECONDS
 from testbed.waiting import wait_for
 
+# Where objects of a kind are, by what kubectl calls it.
+FOLDERS = {
+    "jobgroup": "/apis/jobgroups.dev/v1alpha1/namespaces/{}/jobgroups",
+    "workerpool": "/apis/jobgroups.dev/v1alpha1/namespaces/{}/workerpools",
+    "deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "statefulset": "/apis/apps/v1/namespaces/{}/statefulsets",
+    "event": "/api/v1/namespaces/{}/events",
+}
 CRDS = Path(__file__).resolve().parents[1] / "deploy" / "crds"
 
 
@@ -49,6 +57,10 @@ class Resources:
         self.api = api
         self.namespace = namespace
 
+    def ask(self, kind: str, which: str) -> dict[str, Any] | None:
+        """Return `/name` or `?query` of a kind, or nothing if it is not there; quick."""
+        return self.api.ask("GET", FOLDERS[kind].format(self.namespace) + which)
+
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl in the namespace."""
         return self.api.kubectl("-n", self.namespace, *arguments, stdin=stdin)
@@ -65,7 +77,9 @@ class Resources:
 
     def get(self, name: str) -> dict[str, Any]:
         """Return an object; it must be there."""
-        found: dict[str, Any] = json.loads(self.kubectl("get", "jobgroup", name, "-o", "json"))
+        found = self.ask("jobgroup", f"/{name}")
+        assert found, f"there is no JobGroup {name}"
+        del found["metadata"]["managedFields"]
         return found
 
     def status(self, name: str) -> dict[str, Any]:
@@ -78,21 +92,12 @@ class Resources:
 
     def exists(self, name: str) -> bool:
         """Say whether an object is still there."""
-        try:
-            self.get(name)
-        except KubectlError as error:
-            if "NotFound" in str(error):
-                return False
-            raise
-        return True
+        return self.ask("jobgroup", f"/{name}") is not None
 
     def events(self, name: str) -> list[tuple[str, str, str]]:
         """Return type, reason and message of the Events about an object."""
-        found = json.loads(
-            self.kubectl(
-                "get", "events", "-o", "json", f"--field-selector=involvedObject.name={name}"
-            )
-        )
+        found = self.ask("event", f"?fieldSelector=involvedObject.name={name}")
+        assert found, "a list of events, be it empty"
         return sorted((each["type"], each["reason"], each["message"]) for each in found["items"])
 
     def reaches(self, name: str, **wanted: Any) -> dict[str, Any]:

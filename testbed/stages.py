@@ -15,17 +15,17 @@ from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
-import yaml
 from redis import Redis
 
 from testbed.apiserver import OPERATOR_NAMESPACE, ApiServer
 from testbed.operators import MAIN, OperatorProcess, start_operator
 from testbed.redis_server import RedisServer
-from testbed.resources import Resources
+from testbed.resources import FOLDERS, Resources
 from testbed.sagas import job, undo
 from testbed.stock import Behaviour, StockClient, fails_for_good, hangs, returns
 
 PREFIX = "bull"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases"
 NO_FINALIZERS = {"metadata": {"finalizers": None}}
 
 # An order of two jobs, of which the first can be undone. Workers do what a job's name says.
@@ -86,9 +86,11 @@ class Stage:
         self.namespace = f"test-{secrets.token_hex(4)}"
         self.lease = f"lease-{self.namespace}"
         self.replicas: list[OperatorProcess] = []
-        api.kubectl("create", "namespace", self.namespace)
+        api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": self.namespace}})
         # A lease of its own keeps a test apart from one that killed a leader before.
-        api.kubectl("create", "-f", "-", stdin=yaml.safe_dump_all(lease_rights(self.lease)))
+        rights = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}"
+        for each in lease_rights(self.lease):
+            api.ask("POST", f"{rights}/{each['kind'].lower()}s", each)
         self.resources = Resources(api, self.namespace)
         self._folder = folder
         self._stack = AsyncExitStack()
@@ -154,16 +156,21 @@ class Stage:
 
     def namespace_exists(self) -> bool:
         """Say whether the test's namespace is still there."""
-        return bool(self.api.kubectl("get", "namespace", self.namespace, "--ignore-not-found"))
+        return self.api.ask("GET", f"/api/v1/namespaces/{self.namespace}") is not None
 
     def lease_spec(self) -> dict[str, Any]:
         """Return what the lease says."""
-        found = self.api.kubectl("get", "lease", self.lease, "-n", OPERATOR_NAMESPACE, "-o", "json")
-        return dict(json.loads(found)["spec"])
+        found = self.api.ask("GET", self._lease_path)
+        assert found, "there is no lease"
+        return dict(found["spec"])
 
     def free_lease(self) -> None:
         """Take the lease from a replica that is dead, instead of waiting until it runs out."""
-        self.api.kubectl("delete", "lease", self.lease, "-n", OPERATOR_NAMESPACE)
+        assert self.api.ask("DELETE", self._lease_path), "there is no lease"
+
+    @property
+    def _lease_path(self) -> str:
+        return f"{LEASES}/{self.lease}"
 
     async def __aenter__(self) -> Self:
         return self
@@ -182,9 +189,11 @@ class Stage:
         self.redis.stop()
         if not self.namespace_exists():
             return
-        self.resources.kubectl("delete", "workerpools", "--all")
-        left = self.resources.kubectl("get", "jobgroups", "-o", "name").split()
-        paths = [each.replace("jobgroup.jobgroups.dev", "") for each in left]
-        await self.send("PATCH", [(path, NO_FINALIZERS) for path in paths])
-        await self.send("DELETE", [("", {})])
-        self.api.kubectl("delete", "namespace", self.namespace, "--wait=false")
+        pools, groups = (
+            FOLDERS[kind].format(self.namespace) for kind in ("workerpool", "jobgroup")
+        )
+        left = self.api.ask("GET", groups) or {"items": []}
+        names = [item["metadata"]["name"] for item in left["items"]]
+        await self.send("PATCH", [(f"/{name}", NO_FINALIZERS) for name in names])
+        for path in (pools, groups, f"/api/v1/namespaces/{self.namespace}"):
+            self.api.ask("DELETE", path)

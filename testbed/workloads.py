@@ -1,6 +1,5 @@
 """WorkerPools and what they scale, on a real API server: manifests in one line, and a stage."""
 
-import json
 from typing import Any
 
 from testbed.resources import Resources, until
@@ -55,9 +54,8 @@ class Workloads:
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
         """Return an object; it must be there."""
-        found: dict[str, Any] = json.loads(
-            self.resources.kubectl("get", kind, name, "-o", "json", "--show-managed-fields")
-        )
+        found = self.resources.ask(kind, f"/{name}")
+        assert found, f"there is no {kind} {name}"
         return found
 
     def status(self, name: str) -> dict[str, Any]:
