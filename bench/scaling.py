@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from statistics import median
 from typing import Any
 
+from bench.field import Field, cpu_of, in_flight, the_field
 from bench.harness import Bench, Row
-from bench.operating import Field, cpu_of, in_flight, the_field
 from testbed.operators import OperatorProcess, start_operator
 from testbed.scrapes import Scrape
 from testbed.stock import StockClient

@@ -72,14 +72,12 @@ class ApiServer:
             raise KubectlError(done.stderr.strip())
         return done.stdout
 
-    def ask(
-        self, method: str, path: str, body: Any = None, kind: str = "application/json"
-    ) -> dict[str, Any] | None:
+    def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any] | None:
         """Ask for something as the admin; nothing if it is not there.
 
         For what is asked again and again: starting kubectl takes twenty times as long.
         """
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers, method=method)
         try:

@@ -51,15 +51,18 @@ def manifest(
 
 
 class Resources:
-    """The JobGroups of one namespace, as kubectl shows them."""
+    """The JobGroups of one namespace: changed with kubectl, looked at in the API itself."""
 
     def __init__(self, api: ApiServer, namespace: str) -> None:
         self.api = api
         self.namespace = namespace
 
     def ask(self, kind: str, which: str) -> dict[str, Any] | None:
-        """Return `/name` or `?query` of a kind, or nothing if it is not there; quick."""
-        return self.api.ask("GET", FOLDERS[kind].format(self.namespace) + which)
+        """Return `/name` or `?query` of a kind, or nothing if it is not there; quick.
+
+        A kind is one of FOLDERS, or a folder itself.
+        """
+        return self.api.ask("GET", FOLDERS.get(kind, kind).format(self.namespace) + which)
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl in the namespace."""

@@ -139,7 +139,7 @@ class Stage:
             "Authorization": f"Bearer {config['users'][0]['user']['token']}",
             "Content-Type": kind,
         }
-        base = f"/apis/jobgroups.dev/v1alpha1/namespaces/{self.namespace}/jobgroups"
+        base = FOLDERS["jobgroup"].format(self.namespace)
         trust = ssl.create_default_context(cafile=str(self.api.certificate))
         connector = aiohttp.TCPConnector(limit=20, ssl=trust)
         async with aiohttp.ClientSession(
@@ -166,7 +166,8 @@ class Stage:
 
     def free_lease(self) -> None:
         """Take the lease from a replica that is dead, instead of waiting until it runs out."""
-        assert self.api.ask("DELETE", self._lease_path), "there is no lease"
+        freed = self.api.ask("DELETE", self._lease_path)
+        assert freed, "there is no lease"
 
     @property
     def _lease_path(self) -> str:

@@ -5,7 +5,7 @@ hands, and trusts a certificate or not.
 """
 
 import asyncio
-import socket
+import os
 import ssl
 import subprocess
 import sys
@@ -18,6 +18,8 @@ from testbed.processes import Server, on_free_port
 from testbed.redis_server import RedisServer
 
 CHUNK_BYTES = 65536
+LISTENS = "listens"
+ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
 NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
@@ -67,7 +69,10 @@ class TlsRedis:
     def _start(self, port: int) -> Server:
         self._log.unlink(missing_ok=True)
         command = [*self._command, str(port)]
-        return Server("the way to Redis over TLS", command, self._log, lambda _: _listens(port))
+        return Server("the way to Redis over TLS", command, self._log, self._listens, ENV)
+
+    def _listens(self, _: int) -> bool:
+        return self._log.read_text() == LISTENS
 
     def __enter__(self) -> Self:
         return self
@@ -79,14 +84,6 @@ class TlsRedis:
         trace: TracebackType | None,
     ) -> None:
         self._server.kill()
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 async def _serve(certificate: str, redis_port: int, port: int) -> None:
@@ -104,6 +101,7 @@ async def _serve(certificate: str, redis_port: int, port: int) -> None:
     own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own.load_cert_chain(certificate)
     server = await asyncio.start_server(pass_on, "127.0.0.1", port, ssl=own)
+    print(LISTENS, end="", flush=True)
     await server.serve_forever()
 
 

@@ -95,16 +95,14 @@ class Cluster:
     ) -> dict[str, Any]:
         """Replace an object's status, if the object is still as it was read; return it.
 
-        It costs the server a fifth less than a patch that says the same. Who writes a status need
-        not send the rest along: it stays as it is.
+        It costs the server less than a patch that says the same. The spec stays as it is without
+        being sent. So does the metadata, but older servers take it from whoever had applied it.
         """
-        same = {
-            key: body["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")
-        }
-        kind = {"apiVersion": body["apiVersion"], "kind": body["kind"]}
+        kept = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
+        what = {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": kept}
         self.writes["status"] += 1
-        content = {**kind, "metadata": same, "status": status}
-        return await self.request("PUT", f"{ref_of(body).path}/status", content)
+        path = f"{ref_of(body).path}/status"
+        return await self.request("PUT", path, {**what, "status": status})
 
     async def delete(self, body: Mapping[str, Any]) -> None:
         """Delete an object, if it is still as it was read."""

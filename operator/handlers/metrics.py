@@ -68,7 +68,7 @@ class Metrics(Observer, Collector):
         )
         self._scripts = Histogram(
             "jobgroup_script_seconds",
-            "Seconds until Redis had answered calls of a script that were sent together.",
+            "Seconds until Redis had answered calls of a script and what was sent with them.",
             ["script"],
             buckets=LATENCIES,
             registry=self.registry,

@@ -157,7 +157,7 @@ class Reconciler:
 
     async def _look(self, ref: Ref, body: Body) -> Look:
         resource = Resource.read(body)
-        few = len(body["spec"].get("jobs") or ()) <= FEW_JOBS
+        few = len((body.get("spec") or {}).get("jobs") or ()) <= FEW_JOBS
         group, jobs, epoch = await self._store.look(ref.uid, jobs=few, epoch=not resource.is_ours)
         if group is None and not epoch:
             epoch = await self._store.epoch()

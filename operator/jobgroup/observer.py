@@ -9,7 +9,7 @@ class Observer:
     """Hears of everything and does nothing."""
 
     def ran(self, script: str, seconds: float) -> None:
-        """Hear that Redis has answered one or more calls of a script, sent together."""
+        """Hear that Redis has answered calls of a script, and what was sent with them."""
 
     def created(self, groups: int) -> None:
         """Hear that so many groups were made."""

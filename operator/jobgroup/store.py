@@ -189,18 +189,18 @@ class Store:
             calls.append((self._read_jobs, self._slots(group_id)))
         if epoch:
             calls.append((self._read_epoch, self._epoch_slots()))
-        answers = await run_all(self.redis, calls)
-        for answer in answers:
+        # Jobs that are older than their group would not fit its counts.
+        row, *more = await run_all(self.redis, calls, in_order=True)
+        lines = more.pop(0) if jobs else None
+        for answer in (row, *more):
             if isinstance(answer, Exception):
                 raise _refusal(answer)
-        row = answers[0]
-        if jobs and answers[1] is None:
-            row = None  # it was removed in between
-        return Found(
-            _parsed(GroupState, group_id, row) if row else None,
-            GroupJob.parse_all(answers[1]) if jobs and row else None,
-            str(answers[-1]) if epoch else "",
-        )
+        name = str(more[0]) if epoch else ""
+        if not row or (jobs and lines is None):  # it may have been removed in between
+            return Found(None, None, name)
+        # What is wrong with its jobs alone is for whoever needs them to find out.
+        members = GroupJob.parse_all(lines) if isinstance(lines, list) else None
+        return Found(_parsed(GroupState, group_id, row), members, name)
 
     async def owning_queue(self, group_id: str) -> str:
         """Return the queue on whose stream the group's events stand."""

@@ -256,7 +256,7 @@ async def see_everything(shop: Resources, redis_url: str) -> None:
                 pool(name, f"{name}-jobs", scaleTargetRef=target, jobsPerReplica=1),
             )
             await client.add(f"{name}-jobs", "pay")
-            workloads.scales_to(name, 1, kind)
+            workloads.scales_to(name, 1, name)
         # That is no news to the operator, until it writes to what is not as it was read.
         shop.kubectl("annotate", "workerpool", "deployment", "note=changed")
         await client.add("deployment-jobs", "pay")

@@ -81,6 +81,23 @@ async def test_a_status_is_replaced_and_nothing_else(stage: Stage, cluster: Clus
     assert found["metadata"] == body["metadata"]
 
 
+async def test_who_applied_something_still_owns_it_after_a_status_is_written(
+    stage: Stage, cluster: Cluster
+) -> None:
+    def apply(**labels: str) -> Body:
+        order = manifest("order", PAY, deletionPolicy="Orphan" if labels else "Compensate")
+        order["metadata"]["labels"] = labels
+        by_flux = ("--server-side", "--field-manager=flux")
+        stage.resources.kubectl("apply", *by_flux, "-f", "-", stdin=json.dumps(order))
+        return stage.resources.get("order")
+
+    labelled = apply(team="a")
+    await cluster.put_status(labelled, {"state": "ACTIVE"})
+    found = apply()
+    assert "labels" not in found["metadata"]
+    assert (found["spec"]["deletionPolicy"], found["status"]["state"]) == ("Compensate", "ACTIVE")
+
+
 async def test_a_group_is_not_made_on_the_word_of_a_memory(stage: Stage, cluster: Cluster) -> None:
     body = deepcopy(applied(stage))
     ref = ref_of(body)

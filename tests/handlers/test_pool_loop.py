@@ -288,8 +288,8 @@ async def test_a_kind_of_another_s_is_scaled_by_its_replicas_or_refused(
     kind = {"apiVersion": f"{field}.example.org/v1", "kind": "Fleet", "name": "order"}
     await ground.apply("order", scaleTargetRef=kind)
     if field == "replicas":
-        plural = f"fleets.{field}.example.org"
-        await ground.tries(ground.workloads.scales_to, "order", 1, plural)
+        fleets = "/apis/replicas.example.org/v1/namespaces/{}/fleets"
+        await ground.tries(ground.workloads.scales_to, "order", 1, fleets)
     else:
         said = await ground.says("order", "Stalled", "True", "TargetRefused")
         assert said == "Fleet order has no .spec.replicas: it cannot be scaled by a pool"

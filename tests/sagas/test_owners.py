@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from redis.exceptions import ResponseError
 
 from jobgroup import GroupRemovedError, JobGroupError, keys
 from jobgroup.plan import Plan, plan_group
+from jobgroup.scripts import run_all
 from jobgroup.spec import parse_group
 from jobgroup.streams import START
 from testbed.sagas import Sagas, job, undo
@@ -187,12 +189,40 @@ async def test_a_look_brings_a_group_its_jobs_and_the_epoch_along(sagas: Sagas) 
     await store.create([owned("mine", job("charge"), job("ship"))])
     epoch = await store.epoch()
     await sagas.redis.script_flush()
+    group = await store.read("mine")  # so that Redis knows one of the scripts, and not the others
     found = await store.look("mine", jobs=True, epoch=True)
-    group, jobs = await store.read("mine"), await store.read_jobs("mine")
+    jobs = await store.read_jobs("mine")
     assert found == (group, jobs, epoch)
     assert await store.look("mine") == (group, None, "")
     assert await store.look("never", jobs=True, epoch=True) == (None, None, epoch)
     await sagas.redis.delete(f"{sagas.prefix}:_jobgroups:saga:epoch")
+
+
+async def test_a_look_survives_jobs_that_cannot_be_read(sagas: Sagas) -> None:
+    store = sagas.groups.store
+    await store.create([owned("mine", job("charge"))])
+    active = f"{sagas.prefix}:payments:active"
+    await sagas.redis.set(active, "a text")
+    group = await store.read("mine")
+    assert group
+    assert await store.look("mine", jobs=True) == (group, None, "")
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        await store.read_jobs("mine")
+    await sagas.redis.delete(active)
+
+
+async def test_a_group_that_is_removed_between_two_calls_of_a_look_is_not_there(
+    sagas: Sagas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = sagas.groups.store
+    await store.create([owned("mine", job("charge"))])
+
+    async def removed_in_between(*arguments: Any, **options: Any) -> list[Any]:
+        answers = await run_all(*arguments, **options)
+        return [answers[0], None, *answers[2:]]
+
+    monkeypatch.setattr("jobgroup.store.run_all", removed_in_between)
+    assert await store.look("mine", jobs=True) == (None, None, "")
 
 
 async def test_a_look_at_what_cannot_be_read_raises_why(sagas: Sagas) -> None:

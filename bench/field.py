@@ -1,0 +1,181 @@
+"""A field for operators: a real API server with JobGroups, a Redis, a worker and a load."""
+
+import asyncio
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import kopf
+from redis.asyncio import Redis
+
+from handlers.cluster import MERGE, ApiError, Cluster
+from jobgroup import keys
+from testbed.apiserver import OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, ApiServer
+from testbed.operators import OperatorProcess, start_operator
+from testbed.redis_server import RedisServer
+from testbed.resources import manifest
+from testbed.stock import StockClient
+
+CRDS = Path(__file__).resolve().parents[1] / "deploy" / "crds"
+FOLDER = "/apis/jobgroups.dev/v1alpha1/namespaces/default/jobgroups"
+STATUS = "jobgroups.jobgroups.dev/status"
+WHO = f"system:serviceaccount:{OPERATOR_NAMESPACE}:{OPERATOR_ACCOUNT}"
+QUEUE = "works"
+JOBS = [{"name": f"job-{n}", "queueName": QUEUE, "data": {"n": n}} for n in range(3)]
+IN_FLIGHT = 20
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Field:
+    """Servers, a worker, and a client that may do everything."""
+
+    api: ApiServer
+    redis: RedisServer
+    client: Redis
+    admin: Cluster
+    folder: Path
+    applied: dict[str, float] = field(default_factory=dict)
+
+    def metrics(self) -> int:
+        """Return how many writes to JobGroups the API server has counted."""
+        text = self.api.kubectl("get", "--raw", "/metrics")
+        counters = re.findall(r"^apiserver_request_total\{(.*)\} (\d+)", text, re.MULTILINE)
+        return sum(
+            int(count)
+            for labels, count in counters
+            if 'resource="jobgroups"' in labels and re.search('verb="(PATCH|PUT)"', labels)
+        )
+
+    async def make(self, names: list[str]) -> None:
+        """Create these groups, a few at a time, and note when each was accepted."""
+
+        async def one(name: str) -> None:
+            await self.admin.request("POST", FOLDER, manifest(name, *JOBS))
+            self.applied[name] = time.time()
+
+        await in_flight(one, names)
+
+    async def ended(self, names: list[str]) -> None:
+        """Wait until all of these are said to have ended."""
+        # Redis is asked first: lists of hundreds of objects would take from what is measured.
+        while await self.client.zcard(keys.ended("bull")) < len(names):
+            await asyncio.sleep(0.02)
+        wanted, running = set(names), f"{FOLDER}?fieldSelector=status.state!=COMPLETED"
+        while True:
+            # Not those that have ended: there may be thousands, and reading them takes time.
+            found = await self.admin.request("GET", running)
+            if not wanted & {item["metadata"]["name"] for item in found["items"]}:
+                return
+            await asyncio.sleep(0.05)
+
+    async def sample(self) -> dict[str, Any]:
+        """Return an object as the operator leaves one behind whose group has completed."""
+        with start_operator(
+            self.folder, self.api.operator, self.redis.url, "bull", "sampler"
+        ) as process:
+            await ready(self, process)
+        found = await self.admin.request("GET", f"{FOLDER}/first")
+        await self.clear()
+        return found
+
+    async def make_ended(self, sample: dict[str, Any], names: list[str]) -> None:
+        """Create objects as the operator leaves those behind whose groups have completed."""
+        left = {key: sample["metadata"][key] for key in ("finalizers", "annotations")}
+        text = json.dumps({"metadata": left, "status": sample["status"]})
+
+        async def one(name: str) -> None:
+            made = await self.admin.request("POST", FOLDER, manifest(name, *JOBS))
+            like = json.loads(text.replace(sample["metadata"]["uid"], made["metadata"]["uid"]))
+            kept, told = {"metadata": like["metadata"]}, {"status": like["status"]}
+            await self.admin.request("PATCH", f"{FOLDER}/{name}", kept, MERGE)
+            await self.admin.request("PATCH", f"{FOLDER}/{name}/status", told, MERGE)
+
+        await in_flight(one, names)
+
+    async def versions(self, names: list[str]) -> set[tuple[str, str]]:
+        """Return these objects' versions, each of which changes with every write."""
+        found = await self.admin.request("GET", FOLDER)
+        metas = [item["metadata"] for item in found["items"]]
+        wanted = set(names)
+        return {(meta["name"], meta["resourceVersion"]) for meta in metas if meta["name"] in wanted}
+
+    async def clear(self) -> None:
+        """Remove all objects, finalizers or not, and empty Redis."""
+        found = await self.admin.request("GET", FOLDER)
+
+        async def one(item: dict[str, Any]) -> None:
+            path = f"{FOLDER}/{item['metadata']['name']}"
+            await self.admin.request("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)
+            await self.admin.find("DELETE", path)
+
+        await in_flight(one, found["items"])
+        await self.client.flushall()
+
+
+@asynccontextmanager
+async def the_field() -> AsyncIterator[Field]:
+    """Start an API server with JobGroups, a Redis and a worker."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        ApiServer(Path(name)) as api,
+        RedisServer(Path(name)) as redis,
+    ):
+        api.kubectl("apply", "-f", str(CRDS))
+        api.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(CRDS))
+        # The twin has kopf write what its handlers return, and kopf patches.
+        api.kubectl("create", "clusterrole", "twin", "--verb=patch", f"--resource={STATUS}")
+        api.kubectl("create", "clusterrolebinding", "twin", "--clusterrole=twin", f"--user={WHO}")
+        os.environ["KUBECONFIG"] = str(api.admin)
+        admin = Cluster(kopf.OperatorSettings())
+        worker = await StockClient.start("bullmq6", redis.url, "bull")
+        client: Redis = Redis.from_url(redis.url, decode_responses=True)
+        try:
+            await worker.work(QUEUE, concurrency=50)
+            yield Field(api, redis, client, admin, Path(name))
+        finally:
+            await worker.kill()
+            await admin.close()
+            await client.aclose()
+
+
+async def in_flight(work: Callable[[Any], Any], items: list[Any]) -> None:
+    """Do this for all of these, so many at a time."""
+    left = iter(items)
+
+    async def lane() -> None:
+        for item in left:
+            await work(item)
+
+    await asyncio.gather(*(lane() for _ in range(IN_FLIGHT)))
+
+
+async def ready(field: Field, process: OperatorProcess) -> None:
+    """Wait until an operator has made and ended its first group."""
+    while True:
+        try:
+            await field.make(["first"])
+            break
+        except ApiError:
+            await asyncio.sleep(0.5)
+    await field.ended(["first"])
+
+
+def cpu_of(process: OperatorProcess) -> float:
+    """Return the seconds of CPU that a process has used."""
+    stat = Path(f"/proc/{process.server.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(stat[11]) + int(stat[12])) / TICKS
+
+
+def memory_of(process: OperatorProcess) -> tuple[float, float]:
+    """Return the megabytes that a process has resident, and had at most."""
+    text = Path(f"/proc/{process.server.pid}/status").read_text()
+    found = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", text, re.MULTILINE))
+    return int(found["VmRSS"]) / 1024, int(found["VmHWM"]) / 1024
