@@ -18,6 +18,8 @@ from testbed.resources import manifest
 SCRIPTS = Path(__file__).resolve().parent / "workers"
 # Longer than any story.
 NEVER = 3600
+# The lane of jobs that are to wait until a story is half told.
+LATER = "-later"
 
 
 class Stage:
@@ -101,13 +103,19 @@ class Stage:
         self.kubectl("apply", "--filename=-", stdin=text)
 
     def begin_two_sagas(self) -> None:
-        """Begin one saga that will succeed and one that will fail, and let each get half-way."""
-        later = 6
-        self.saga("good", self.job("fly"), self.job("land", delay=later))
-        crash = self.job("crash", delay=later, fails="no runway")
+        """Begin one saga that will succeed and one that will fail, and let each get half-way.
+
+        Nobody works on the other half before `the_rest_is_run`.
+        """
+        self.saga("good", self.job("fly"), self.job("land", lane=LATER))
+        crash = self.job("crash", lane=LATER, fails="no runway")
         self.saga("bad", self.job("rise"), crash, undos={"rise": {"seconds": 1}})
         for saga in ("good", "bad"):
             self.sees(saga, state="ACTIVE", progress="1/2")
+
+    def the_rest_is_run(self) -> None:
+        """Start a pod that works on what the two sagas wait for."""
+        self.deploy("latecomers", "node", [self.queue + LATER], replicas=1)
 
     def two_sagas_end_well(self) -> None:
         """See them end as if nothing had happened, with each job done once."""

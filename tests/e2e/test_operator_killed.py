@@ -13,6 +13,7 @@ def test_another_replica_goes_on(stage: Stage) -> None:
 
     stage.operator.kubectl("delete", "pod", killed, "--grace-period=0", "--force")
 
+    stage.the_rest_is_run()  # while nobody leads
     stage.two_sagas_end_well()
     assert stage.operator.leader() != killed
     stage.operator.kubectl("rollout", "status", "deployment/jobgroup-operator", "--timeout=180s")

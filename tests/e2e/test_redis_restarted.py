@@ -16,4 +16,5 @@ def test_sagas_go_on_when_redis_is_back(stage: Stage) -> None:
     redis = REDIS_POD.removesuffix("-0")
     stage.operator.kubectl("rollout", "status", f"statefulset/{redis}", PATIENCE)
 
+    stage.the_rest_is_run()
     stage.two_sagas_end_well()

@@ -23,6 +23,7 @@ def test_nothing_is_stuck_and_a_new_installation_goes_on(stage: Stage, images: T
     assert not any(saga["metadata"].get("finalizers") for saga in sagas)
     stage.kubectl("delete", "jobgroup", "idle", PATIENCE)
 
+    stage.the_rest_is_run()  # while there is no operator
     installation.install(images.operator, images.redis)
 
     stage.two_sagas_end_well()

@@ -15,5 +15,6 @@ def test_sagas_go_on_with_the_new_pods(stage: Stage, images: TestImages) -> None
 
     installation.install(images.operator, images.redis, workers="8")
 
+    stage.the_rest_is_run()
     stage.two_sagas_end_well()
     assert not before & stage.operator.pods()
