@@ -74,7 +74,7 @@ planted-bugs: install ## Check that bugs planted in the Lua, one at a time, are 
 	@exec $(LEASH) $(BIN)/python -m pytest -m slow tests/sagas/test_planted_bugs.py $(ARGS)
 
 .PHONY: bench
-bench: install ## Measure against BullMQ side by side and print ratios (about 5 minutes)
+bench: install ## Measure against BullMQ side by side and print ratios (about 15 minutes)
 	@exec $(LEASH) $(BIN)/python -m bench
 
 .PHONY: image

@@ -35,12 +35,13 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Field:
-    """Servers, a worker, and a client that may do everything."""
+    """Servers, a worker, a client that may do everything, and one that may do what operators do."""
 
     api: ApiServer
     redis: RedisServer
     client: Redis
     admin: Cluster
+    peer: Cluster
     folder: Path
     applied: dict[str, float] = field(default_factory=dict)
 
@@ -133,17 +134,26 @@ async def the_field() -> AsyncIterator[Field]:
         # The twin has kopf write what its handlers return, and kopf patches.
         api.kubectl("create", "clusterrole", "twin", "--verb=patch", f"--resource={STATUS}")
         api.kubectl("create", "clusterrolebinding", "twin", "--clusterrole=twin", f"--user={WHO}")
-        os.environ["KUBECONFIG"] = str(api.admin)
-        admin = Cluster(kopf.OperatorSettings())
+        # The last one is whom kubectl takes us for.
+        peer, admin = await log_in(api.operator), await log_in(api.admin)
         worker = await StockClient.start("bullmq6", redis.url, "bull")
         client: Redis = Redis.from_url(redis.url, decode_responses=True)
         try:
             await worker.work(QUEUE, concurrency=50)
-            yield Field(api, redis, client, admin, Path(name))
+            yield Field(api, redis, client, admin, peer, Path(name))
         finally:
             await worker.kill()
             await admin.close()
+            await peer.close()
             await client.aclose()
+
+
+async def log_in(kubeconfig: Path) -> Cluster:
+    """Return a client of somebody."""
+    os.environ["KUBECONFIG"] = str(kubeconfig)
+    cluster = Cluster(kopf.OperatorSettings())
+    await cluster.uid()
+    return cluster
 
 
 async def in_flight(work: Callable[[Any], Any], items: list[Any]) -> None:

@@ -106,12 +106,12 @@ async def bare(field: Field, count: int, sample: dict[str, Any]) -> tuple[float,
 
 
 async def bare_writes(field: Field, count: int, status: dict[str, Any]) -> float:
-    """Return how many writes of a status a second the API server takes."""
+    """Return how many patches of a status a second the API server takes from an operator."""
     names = [f"bare-{n}" for n in range(count)]
     await field.make(names)
 
     async def one(name: str) -> None:
-        await field.admin.request("PATCH", f"{FOLDER}/{name}/status", {"status": status}, MERGE)
+        await field.peer.request("PATCH", f"{FOLDER}/{name}/status", {"status": status}, MERGE)
 
     start = time.perf_counter()
     await in_flight(one, names)
