@@ -71,8 +71,9 @@ class Proxy:
         own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         own.load_cert_chain(self._api.certificate, self._api.certificate.with_suffix(".key"))
         server = web.Server(self._handle, access_log=None)
+        connector = aiohttp.TCPConnector(limit=0, ssl=trust)
         async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=trust),
+            connector=connector,
             timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False,
         ) as self._session:
@@ -85,9 +86,14 @@ class Proxy:
             await self._ended.wait()
             for task in self._busy:
                 task.cancel()
+            # Whoever is on the other side may be stopped, and would never take leave of TLS.
+            for connection in server.connections:
+                if connection.transport is not None:
+                    connection.transport.abort()
             await runner.cleanup()
-        # TLS is taken leave of in the background; aiohttp offers nothing to wait for.
-        await asyncio.sleep(0.3)
+            await connector.close(abort_ssl=True)
+        # What was broken off is closed in the next turns of the loop.
+        await asyncio.sleep(0.1)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         task = asyncio.current_task()
