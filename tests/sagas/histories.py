@@ -265,8 +265,10 @@ class History(RuleBasedStateMachine):
         group = pick((group for group in world.groups.values() if group.ended), n)
         if group is None:
             return
+        held = {job.id for job in group.jobs if job.locked}
         left = world.remove_piece(group.id)
         if left:
+            world.let_go |= held
             world.leaving[group.id] = world.groups.pop(group.id)
         else:
             world.forget(group.id)
@@ -276,6 +278,7 @@ class History(RuleBasedStateMachine):
     def finish_removal(self) -> None:
         for group_id in list(self.world.leaving):
             self.world.do(self.world.store.remove(group_id))
+            self.world.observe()  # what a worker had may have ended since the removal began
             self.world.forget(group_id)
             self.world.look()
 

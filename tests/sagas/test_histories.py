@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.sagas.ground import ground
-from tests.sagas.histories import SETTINGS, run_histories
+from tests.sagas.histories import SETTINGS, History, run_histories
 
 PARTS = 8
 HISTORIES = int(os.environ.get("HISTORIES", "2000"))
@@ -27,3 +27,20 @@ def test_the_rules_hold_in_every_history(
 ) -> None:
     with ground(redis_url, prefix, tmp_path) as shared:
         run_histories(shared, settings(SETTINGS, max_examples=-(-HISTORIES // PARTS)))
+
+
+def test_what_a_worker_has_may_end_between_two_pieces_of_a_removal(
+    redis_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.sagas.histories.note", lambda _: None)
+    with ground(redis_url, prefix, tmp_path) as shared:
+        monkeypatch.setattr(History, "ground", shared, raising=False)
+        history = History()
+        history.begin(budget=1, definition=[{"queue": "a", "opts": {}, "when": "Completed"}])
+        history.work(jobs=1)
+        history.resync()
+        history.retry(n=0)
+        history.take(queue="a")
+        history.begin_removal(n=0)
+        history.complete(n=0)
+        history.teardown()

@@ -38,6 +38,8 @@ class World:
         self.groups: dict[str, Group] = {}
         # A group whose removal began promises nothing more but that it can be removed.
         self.leaving: dict[str, Group] = {}
+        # Jobs that a worker had when the removal of their group began: it may have let them go.
+        self.let_go: set[str] = set()
         # Jobs of removed groups, which a worker had at that time.
         self.strays: list[Job] = []
         self.holders: dict[str, Holder] = {}
@@ -97,7 +99,8 @@ class World:
         group = self.groups.pop(group_id, None) or self.leaving.pop(group_id)
         for job in group.jobs:
             job.book = "nowhere"
-            if job.place == "active" and job.locked:
+            is_let_go = job.id in self.let_go and job.place != "gone"
+            if (job.place == "active" and job.locked) or is_let_go:
                 self.strays.append(job)
 
     def remove_piece(self, group_id: str) -> bool:
