@@ -22,7 +22,9 @@ from jobgroup.resource import API_VERSION, PLURAL
 
 TIMEOUT_SECONDS = 30
 MANAGER = "jobgroup-operator"
+JSON = "application/json"
 MERGE = "application/merge-patch+json"
+METADATA_ONLY = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1, {JSON}"
 
 
 class ApiError(Exception):
@@ -81,28 +83,38 @@ class Cluster:
         body = await self.find("GET", ref.path)
         return body if body and body["metadata"]["uid"] == ref.uid else None
 
-    async def patch_metadata(
+    async def put_metadata(
         self, body: Mapping[str, Any], metadata: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Change an object's metadata, if it is still as it was read; return it."""
-        version = body["metadata"]["resourceVersion"]
-        changes = {"metadata": {**metadata, "resourceVersion": version}}
+        """Replace these parts of an object's metadata, if it is still as it was read; return it."""
+        changed = {**body, "metadata": {**_untracked(body), **metadata}}
         self.writes["metadata"] += 1
-        return await self.request("PATCH", ref_of(body).path, changes, MERGE)
+        return await self._put(ref_of(body).path, changed, body)
 
     async def put_status(
         self, body: Mapping[str, Any], status: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Replace an object's status, if the object is still as it was read; return it.
 
-        It costs the server less than a patch that says the same. The spec stays as it is without
-        being sent. So does the metadata, but older servers take it from whoever had applied it.
+        The spec stays as it is without being sent. So does the metadata, but older servers take it
+        from whoever had applied it.
         """
-        kept = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
-        what = {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": kept}
-        self.writes["status"] += 1
+        kinds = {key: body[key] for key in ("apiVersion", "kind")}
+        changed = {**kinds, "metadata": _untracked(body), "status": status}
         path = f"{ref_of(body).path}/status"
-        return await self.request("PUT", path, {**what, "status": status})
+        self.writes["status"] += 1
+        return await self._put(path, changed, {**body, "status": status})
+
+    async def _put(
+        self, path: str, changed: Mapping[str, Any], body: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Replace what a path stands for, and return the object, which is `body` by then.
+
+        It costs the server less than a patch that says the same. Only its metadata is news to us:
+        the rest, which may be large, is not sent back.
+        """
+        answer = await self.request("PUT", path, changed, accept=METADATA_ONLY)
+        return {**body, "metadata": answer["metadata"]}
 
     async def delete(self, body: Mapping[str, Any]) -> None:
         """Delete an object, if it is still as it was read."""
@@ -155,23 +167,25 @@ class Cluster:
             raise
 
     async def request(
-        self, method: str, path: str, body: Any = None, kind: str = "application/json"
+        self, method: str, path: str, body: Any = None, kind: str = JSON, accept: str = JSON
     ) -> dict[str, Any]:
         """Ask the API server; a token that ran out is read anew, once."""
+        headers = {"Accept": accept, **({} if body is None else {"Content-Type": kind})}
         try:
             try:
-                return await self._send(method, path, body, kind)
+                return await self._send(method, path, body, headers)
             except ApiError as error:
                 if error.code != 401:
                     raise
                 await self.close()
-                return await self._send(method, path, body, kind)
+                return await self._send(method, path, body, headers)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, f"the API server is out of reach: {error!r}") from None
 
-    async def _send(self, method: str, path: str, body: Any, kind: str) -> dict[str, Any]:
+    async def _send(
+        self, method: str, path: str, body: Any, headers: Mapping[str, str]
+    ) -> dict[str, Any]:
         session = self._session or self._open()
-        headers = {"Content-Type": kind} if body is not None else {}
         async with session.request(
             method, f"{self._server}{path}", json=body, headers=headers
         ) as answer:
@@ -215,6 +229,11 @@ def ref_of(body: Mapping[str, Any]) -> Ref:
     meta = body["metadata"]
     plural = f"{body['kind'].lower()}s"
     return Ref(meta["namespace"], meta["name"], meta["uid"], plural)
+
+
+def _untracked(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object's metadata but for who wrote which field: the server keeps that itself."""
+    return {key: value for key, value in body["metadata"].items() if key != "managedFields"}
 
 
 def _trust(info: kopf.ConnectionInfo) -> ssl.SSLContext:

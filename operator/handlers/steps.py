@@ -130,14 +130,13 @@ class Steps:
             trouble = Trouble("InvalidSpec", str(refusal))
             await self.reporter.report(look.ref, look.body, trouble=trouble)
             return None
-        note = f"{look.ref.uid}/{look.epoch}"
+        kept = look.body["metadata"].get("annotations") or {}
+        claim = {
+            "finalizers": [*released(look.body), FINALIZER],
+            "annotations": {**kept, NOTE: f"{look.ref.uid}/{look.epoch}"},
+        }
         failpoint("claim")
-        body = await self.reporter.write(
-            self._cluster.patch_metadata(
-                look.body,
-                {"finalizers": [*released(look.body), FINALIZER], "annotations": {NOTE: note}},
-            ),
-        )
+        body = await self.reporter.write(self._cluster.put_metadata(look.body, claim))
         if plan is None:
             return body
         # Nothing else has changed, or the write had been refused: no need to look again.
@@ -155,11 +154,14 @@ class Steps:
     async def _make(self, look: Look, plan: Plan) -> Body | None:
         failpoint("create")
         self._must_lead()
-        (answer,) = await self._store.create([plan])
-        if isinstance(answer, RefusedError):
-            await self.refuse(look.ref, look.body, answer)
-            return None
-        return look.body
+        made = await self._store.make(plan)
+        if isinstance(made, RefusedError):
+            await self.refuse(look.ref, look.body, made)
+        elif made.group is None:
+            return look.body  # it is gone again
+        else:
+            await self.reporter.report(look.ref, look.body, made.group, made.jobs)
+        return None
 
     async def _cancel(self, look: Look) -> Body | None:
         failpoint("cancel")
@@ -206,5 +208,5 @@ class Steps:
 
     async def _release(self, look: Look) -> None:
         failpoint("release")
-        await self._cluster.patch_metadata(look.body, {"finalizers": released(look.body)})
+        await self._cluster.put_metadata(look.body, {"finalizers": released(look.body)})
         self.forget(look.ref)

@@ -165,7 +165,7 @@ class Uninstaller:
         resource = Resource.read(body)
         if resource.deleting:
             await self._leave(name, resource)
-        await self._cluster.patch_metadata(body, {"finalizers": released(body)})
+        await self._cluster.put_metadata(body, {"finalizers": released(body)})
         self._released += 1
         if not resource.deleting and not resource.ended:
             self._running += 1

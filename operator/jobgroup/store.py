@@ -23,6 +23,7 @@ from jobgroup.errors import (
     JobExistsError,
     JobGroupError,
     RedisStateLostError,
+    RefusedError,
     SpoiltKeyError,
 )
 from jobgroup.observer import SILENT, Observer
@@ -90,13 +91,25 @@ class Store:
 
     async def create(self, plans: Sequence[Plan]) -> list[bool | JobGroupError]:
         """Create groups, each atomically; say of each whether it is new, or why it is refused."""
+        calls = [self._creation(batch) for batch in _batches(plans)]
+        return [
+            each for answer in await run_all(self.redis, calls) for each in self._created(answer)
+        ]
+
+    async def make(self, plan: Plan) -> Found | RefusedError:
+        """Create a group and read it with its jobs in the same round trip, or say why not."""
+        calls = [self._creation([plan]), *self._looks(plan.group_id, jobs=True)]
+        answer, *rows = await run_all(self.redis, calls, in_order=True)
+        (made,) = self._created(answer)
+        return made if isinstance(made, RefusedError) else _found(plan.group_id, rows, jobs=True)
+
+    def _creation(self, plans: Sequence[Plan]) -> Call:
         slots = {"parked": keys.parked(self.prefix), "now": now_ms(), "prefix": self.prefix}
-        calls = [(self._create, {**slots, "plans": pack_plans(batch)}) for batch in _batches(plans)]
-        answers: list[Any] = []
-        for answer in await run_all(self.redis, calls):
-            if isinstance(answer, Exception):
-                raise answer
-            answers += answer
+        return self._create, {**slots, "plans": pack_plans(plans)}
+
+    def _created(self, answers: Any) -> list[bool | RefusedError]:
+        if isinstance(answers, Exception):
+            raise answers
         self._observer.created(answers.count(1))
         return [
             bool(answer) if isinstance(answer, int) else _refusal(answer, SpoiltKeyError)
@@ -184,23 +197,17 @@ class Store:
 
     async def look(self, group_id: str, jobs: bool = False, epoch: bool = False) -> Found:
         """Read a group, and what else is wanted, in one round trip."""
+        rows = await run_all(self.redis, self._looks(group_id, jobs, epoch), in_order=True)
+        return _found(group_id, rows, jobs)
+
+    def _looks(self, group_id: str, jobs: bool, epoch: bool = False) -> list[Call]:
+        # Jobs that are older than their group would not fit its counts.
         calls: list[Call] = [(self._read, self._slots(group_id))]
         if jobs:
             calls.append((self._read_jobs, self._slots(group_id)))
         if epoch:
             calls.append((self._read_epoch, self._epoch_slots()))
-        # Jobs that are older than their group would not fit its counts.
-        row, *more = await run_all(self.redis, calls, in_order=True)
-        lines = more.pop(0) if jobs else None
-        for answer in (row, *more):
-            if isinstance(answer, Exception):
-                raise _refusal(answer)
-        name = str(more[0]) if epoch else ""
-        if not row or (jobs and lines is None):  # it may have been removed in between
-            return Found(None, None, name)
-        # What is wrong with its jobs alone is for whoever needs them to find out.
-        members = GroupJob.parse_all(lines) if isinstance(lines, list) else None
-        return Found(_parsed(GroupState, group_id, row), members, name)
+        return calls
 
     async def owning_queue(self, group_id: str) -> str:
         """Return the queue on whose stream the group's events stand."""
@@ -287,6 +294,21 @@ def _batches(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
         yield batch
 
 
+def _found(group_id: str, rows: Sequence[Any], jobs: bool) -> Found:
+    """Read the answers to a look at a group."""
+    row, *more = rows
+    lines = more.pop(0) if jobs else None
+    for answer in (row, *more):
+        if isinstance(answer, Exception):
+            raise _refusal(answer)
+    epoch = str(more[0]) if more else ""
+    if not row or (jobs and lines is None):  # it may have been removed in between
+        return Found(None, None, epoch)
+    # What is wrong with its jobs alone is for whoever needs them to find out.
+    members = GroupJob.parse_all(lines) if isinstance(lines, list) else None
+    return Found(_parsed(GroupState, group_id, row), members, epoch)
+
+
 def _parsed(kind: type[Parsed], group_id: str, row: Sequence[Any]) -> Parsed:
     """Read an answer about a group; one that makes no sense is that group's trouble alone."""
     try:
@@ -300,7 +322,7 @@ def _is_its_own(error: Exception) -> bool:
     return isinstance(error, ResponseError) and not is_transient(error)
 
 
-def _refusal(error: Exception, otherwise: type[JobGroupError] | None = None) -> JobGroupError:
+def _refusal(error: Exception, otherwise: type[RefusedError] | None = None) -> RefusedError:
     """Turn what a script said into the exception of its code; raise what is none of ours."""
     code, _, detail = str(error).partition(" ")
     for refusal in _NAMING_WHAT:

@@ -8,7 +8,7 @@ from typing import Any
 import kopf
 from redis.asyncio import Redis
 
-from handlers.cluster import Cluster, ref_of
+from handlers.cluster import JSON, Cluster, ref_of
 from handlers.pools import Pools
 from jobgroup import Store
 from testbed.stages import PREFIX, Stage
@@ -26,10 +26,10 @@ class Disturbed(Cluster):
     way: Way = staticmethod(lambda _method, _path, send: send())
 
     async def request(
-        self, method: str, path: str, body: Any = None, kind: str = "application/json"
+        self, method: str, path: str, body: Any = None, kind: str = JSON, accept: str = JSON
     ) -> Body:
         def send() -> Awaitable[Body]:
-            return super(Disturbed, self).request(method, path, body, kind)
+            return super(Disturbed, self).request(method, path, body, kind, accept)
 
         return await self.way(method, path, send)
 

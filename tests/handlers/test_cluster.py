@@ -36,11 +36,13 @@ def applied(stage: Stage) -> Body:
     return stage.resources.get("order")
 
 
-WRITES: dict[str, Write] = {
-    "status": lambda cluster, body: cluster.put_status(body, {"state": "ACTIVE"}),
-    "metadata": lambda cluster, body: cluster.patch_metadata(body, {"finalizers": [FINALIZER]}),
-    "delete": lambda cluster, body: cluster.delete(body),
+# All of it: what is left out of a status may have a default.
+TOLD = {"state": "ACTIVE", "observedGeneration": 1}
+PUTS: dict[str, Write] = {
+    "status": lambda cluster, body: cluster.put_status(body, TOLD),
+    "metadata": lambda cluster, body: cluster.put_metadata(body, {"finalizers": [FINALIZER]}),
 }
+WRITES: dict[str, Write] = {**PUTS, "delete": lambda cluster, body: cluster.delete(body)}
 
 
 @pytest.mark.parametrize("write", WRITES)
@@ -69,6 +71,58 @@ async def test_a_write_changes_nothing_of_another_object_of_the_same_name(
     assert await cluster.read(ref_of(old)) is None
 
 
+@pytest.mark.parametrize("write", PUTS)
+async def test_a_write_returns_the_object_as_it_is_then(
+    stage: Stage, cluster: Cluster, write: str
+) -> None:
+    body = applied(stage)
+    written = await PUTS[write](cluster, body)
+    del written["metadata"]["managedFields"]
+    assert written == stage.resources.get("order") != body
+
+
+@pytest.mark.parametrize("write", PUTS)
+async def test_what_was_written_is_not_sent_back(
+    stage: Stage, cluster: Cluster, write: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Body] = []
+    request = cluster.request
+
+    async def noted(*arguments: Any, **options: Any) -> Body:
+        answers.append(await request(*arguments, **options))
+        return answers[-1]
+
+    monkeypatch.setattr(cluster, "request", noted)
+    await PUTS[write](cluster, applied(stage))
+    (answer,) = answers
+    assert answer.keys() == {"apiVersion", "kind", "metadata"}
+
+
+async def test_a_claim_keeps_what_others_put_into_the_metadata(
+    stage: Stage, cluster: Cluster
+) -> None:
+    order = manifest("order", PAY)
+    theirs = {"labels": {"team": "a"}, "annotations": {"cost-centre": "7"}}
+    order["metadata"] |= {**theirs, "finalizers": ["example.com/audit"]}
+    stage.resources.apply(order)
+    before = stage.resources.get("order")
+    ref = ref_of(before)
+    async with connect(stage.redis.url) as redis:
+        store = Store(redis, PREFIX)
+        await Reconciler(cluster, store, "cluster", WorkQueue(), lambda: True).reconcile(ref)
+        note = {NOTE: f"{ref.uid}/{await store.epoch()}"}
+    found = stage.resources.get("order")
+    annotations = {**before["metadata"]["annotations"], **note}
+    assert found["metadata"]["annotations"] == annotations
+    assert found["metadata"]["labels"] == theirs["labels"]
+    assert found["metadata"]["finalizers"] == ["example.com/audit", FINALIZER]
+    assert (found["spec"], found["metadata"]["generation"]) == (before["spec"], 1)
+    # Nobody else would let it go.
+    stage.resources.kubectl(
+        *("patch", "jobgroup", "order", "--type=merge", "-p"), '{"metadata": {"finalizers": null}}'
+    )
+
+
 async def test_a_status_is_replaced_and_nothing_else(stage: Stage, cluster: Cluster) -> None:
     body = applied(stage)
     told = await cluster.put_status(body, {"state": "ACTIVE", "progress": "0/1"})
@@ -81,8 +135,9 @@ async def test_a_status_is_replaced_and_nothing_else(stage: Stage, cluster: Clus
     assert found["metadata"] == body["metadata"]
 
 
-async def test_who_applied_something_still_owns_it_after_a_status_is_written(
-    stage: Stage, cluster: Cluster
+@pytest.mark.parametrize("write", PUTS)
+async def test_who_applied_something_still_owns_it_after_a_write(
+    stage: Stage, cluster: Cluster, write: str
 ) -> None:
     def apply(**labels: str) -> Body:
         order = manifest("order", PAY, deletionPolicy="Orphan" if labels else "Compensate")
@@ -92,10 +147,12 @@ async def test_who_applied_something_still_owns_it_after_a_status_is_written(
         return stage.resources.get("order")
 
     labelled = apply(team="a")
-    await cluster.put_status(labelled, {"state": "ACTIVE"})
+    written = await PUTS[write](cluster, labelled)
     found = apply()
     assert "labels" not in found["metadata"]
-    assert (found["spec"]["deletionPolicy"], found["status"]["state"]) == ("Compensate", "ACTIVE")
+    assert found["spec"]["deletionPolicy"] == "Compensate"
+    assert found["status"] == written["status"]
+    assert found["metadata"].get("finalizers") == written["metadata"].get("finalizers")
 
 
 async def test_a_group_is_not_made_on_the_word_of_a_memory(stage: Stage, cluster: Cluster) -> None:

@@ -297,7 +297,7 @@ async def test_what_goes_wrong_with_one_holds_up_no_other_and_is_tried_again(
     leave_running(stage, "one", "two")
     codes = {
         ("GET", "/namespaces/default/jobgroups"): 500,
-        ("PATCH", f"/namespaces/{stage.namespace}/jobgroups/one"): 409,
+        ("PUT", f"/namespaces/{stage.namespace}/jobgroups/one"): 409,
         ("GET", f"/namespaces/{stage.namespace}/jobgroups/one"): 500,
     }
 

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
-from jobgroup import GroupRemovedError, JobGroupError, keys
+from jobgroup import (
+    GroupExistsError,
+    GroupRemovedError,
+    JobGroupError,
+    SpoiltKeyError,
+    keys,
+)
 from jobgroup.plan import Plan, plan_group
 from jobgroup.scripts import run_all
 from jobgroup.spec import parse_group
@@ -196,6 +202,21 @@ async def test_a_look_brings_a_group_its_jobs_and_the_epoch_along(sagas: Sagas) 
     assert await store.look("mine") == (group, None, "")
     assert await store.look("never", jobs=True, epoch=True) == (None, None, epoch)
     await sagas.redis.delete(f"{sagas.prefix}:_jobgroups:saga:epoch")
+
+
+async def test_a_group_is_made_and_read_in_one_round_trip(sagas: Sagas) -> None:
+    store = sagas.groups.store
+    plan = owned("mine", job("charge"), job("ship"))
+    await sagas.redis.script_flush()
+    await store.read("mine")  # so that Redis knows one of the scripts, and not the others
+    made = await store.make(plan)
+    assert made == (await store.read("mine"), await store.read_jobs("mine"), "")
+    assert await store.make(plan) == made  # it is there
+    refused = await store.make(owned("mine", job("charge")))
+    assert isinstance(refused, GroupExistsError)
+    await sagas.redis.set(f"{sagas.prefix}:_jobgroups:spoilt", "a text")
+    assert isinstance(await store.make(owned("spoilt", job("charge"))), SpoiltKeyError)
+    await sagas.redis.delete(f"{sagas.prefix}:_jobgroups:spoilt")
 
 
 async def test_a_look_survives_jobs_that_cannot_be_read(sagas: Sagas) -> None:

@@ -6,7 +6,7 @@
   verbs: [get]
 - apiGroups: [jobgroups.dev]
   resources: [jobgroups]
-  verbs: [get, list, watch, patch, delete]
+  verbs: [get, list, watch, update, delete]
 - apiGroups: [jobgroups.dev]
   resources: [workerpools]
   verbs: [get, list, watch]
