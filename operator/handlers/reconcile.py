@@ -33,6 +33,7 @@ NEEDS_FRESH = {
     Step.EXPIRE,
     Step.REMOVE,
     Step.DISOWN,
+    Step.RENOUNCE,
 }
 
 

@@ -6,6 +6,7 @@ where to go on.
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,7 +17,12 @@ from handlers.report import Reporter
 from handlers.workqueue import WorkQueue
 from jobgroup.conditions import Trouble
 from jobgroup.decisions import FINALIZER, NOTE, TROUBLES, Resource, Step, released
-from jobgroup.errors import InvalidGroupStateError, InvalidSpecError, RefusedError
+from jobgroup.errors import (
+    InvalidGroupStateError,
+    InvalidSpecError,
+    RedisStateLostError,
+    RefusedError,
+)
 from jobgroup.plan import Plan, plan_group
 from jobgroup.resource import parse_definition
 from jobgroup.snapshot import GroupJob, GroupState
@@ -77,6 +83,7 @@ class Steps:
             Step.LEAVE: self._leave,
             Step.REMOVE: self._remove,
             Step.DISOWN: self._disown,
+            Step.RENOUNCE: self._renounce,
         }
 
     async def take(self, step: Step, look: Look) -> Body | None:
@@ -205,6 +212,17 @@ class Steps:
         self._must_lead()
         await self._store.disown(look.ref.uid)
         await self._release(look)
+
+    async def _renounce(self, look: Look) -> Body | None:
+        """Let go of an object that has no group; nobody may make it one any more."""
+        failpoint("renounce")
+        self._must_lead()
+        # What BullMQ took with its queue cannot be made again either.
+        with suppress(RedisStateLostError):
+            if await self._store.forbid(look.ref.uid):
+                return look.body  # somebody else was still at it
+        await self._release(look)
+        return None
 
     async def _release(self, look: Look) -> None:
         failpoint("release")

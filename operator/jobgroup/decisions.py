@@ -34,6 +34,7 @@ class Step(Enum):
     LEAVE = auto()
     REMOVE = auto()
     DISOWN = auto()
+    RENOUNCE = auto()
 
 
 # Why there is no group, and will not be one, or not yet.
@@ -158,7 +159,7 @@ def _last_steps(resource: Resource, group: GroupState | None) -> Step:
     if not resource.claimed:
         return Step.NOTHING
     if group is None:
-        return Step.DISOWN
+        return Step.RENOUNCE
     if group.ended:
         return Step.REMOVE
     if resource.orphan:

@@ -17,7 +17,10 @@ from handlers.reconcile import Reconciler
 from handlers.steps import Deposed
 from handlers.workqueue import WorkQueue
 from jobgroup import Store, connect
-from jobgroup.store import now_ms
+from jobgroup.decisions import FINALIZER
+from jobgroup.plan import plan_group
+from jobgroup.resource import parse_definition
+from jobgroup.store import Found, now_ms
 from testbed.resources import manifest
 from testbed.stages import PAY, PREFIX, Stage
 from tests.handlers.looking import HOUR
@@ -30,6 +33,7 @@ class Replica:
         self.leads = True
         self.ahead = 0
         self.resources = stage.resources
+        self.store = store
         self._redis_url = stage.redis.url
         self._reconciler = Reconciler(cluster, store, "cluster", WorkQueue(), lambda: self.leads)
 
@@ -91,6 +95,14 @@ async def to_be_let_go(replica: Replica) -> None:
     replica.resources.delete("order")
 
 
+async def to_be_renounced(replica: Replica) -> None:
+    order = manifest("order", PAY, suspend=True)
+    order["metadata"]["finalizers"] = [FINALIZER]
+    replica.resources.apply(order)
+    await replica.look()
+    replica.resources.delete("order")
+
+
 async def runs(replica: Replica, **spec: Any) -> None:
     replica.resources.apply(manifest("order", PAY))
     await replica.look()
@@ -108,6 +120,7 @@ async def runs(replica: Replica, **spec: Any) -> None:
         to_be_given_up,
         to_be_removed,
         to_be_let_go,
+        to_be_renounced,
     ],
 )
 async def test_nothing_is_written_to_redis_after_the_lease_was_lost(
@@ -122,3 +135,29 @@ async def test_nothing_is_written_to_redis_after_the_lease_was_lost(
     replica.leads = True
     await replica.look()
     assert replica.found() != before
+
+
+async def test_a_group_that_is_made_while_its_object_goes_does_not_run(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that was stopped between its last look at the lease and the write wakes up."""
+    await to_be_renounced(replica)
+    body = replica.resources.get("order")
+    uid = body["metadata"]["uid"]
+    plan = plan_group(parse_definition(body), uid, "cluster", "shop/order")
+    look = replica.store.look
+    found: list[Found] = []
+    made: list[Any] = []
+
+    async def look_and_be_overtaken(*arguments: Any, **options: Any) -> Found:
+        found.append(await look(*arguments, **options))
+        # The first look is at what is remembered, the second decides.
+        if len(found) == 2:
+            made.extend(await replica.store.create([plan]))
+        return found[-1]
+
+    monkeypatch.setattr(replica.store, "look", look_and_be_overtaken)
+    await replica.look()
+    assert (found[1].group, made) == (None, [True])
+    assert await replica.store.read(uid) is None
+    assert not replica.resources.exists("order")

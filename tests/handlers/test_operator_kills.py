@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from jobgroup.decisions import FINALIZER
 from testbed.resources import manifest
 from testbed.sagas import RESIDUE
 from testbed.stages import LOSE, PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
@@ -205,6 +206,19 @@ async def test_a_group_that_is_orphaned_while_it_runs(stage: Stage, failpoint: s
     with Redis.from_url(stage.redis.url, decode_responses=True) as redis:
         wait_for(lambda: redis.hget(f"{PREFIX}:payments:groups:{group}", "state") == "COMPLETED")
     assert await stage.runs(worker, name="refund") == 0
+
+
+@pytest.mark.parametrize("failpoint", ["renounce", "release"])
+async def test_an_object_that_goes_before_it_has_a_group(stage: Stage, failpoint: str) -> None:
+    start_doomed(stage, failpoint)
+    order = manifest("order", PAY, suspend=True)
+    order["metadata"]["finalizers"] = [FINALIZER]
+    stage.resources.apply(order)
+    stage.resources.condition("order", "Reconciling", "True", "Suspended")
+    stage.resources.delete("order")
+    dies(stage)
+    stage.resources.goes("order")
+    assert groups(stage) == set()
 
 
 @pytest.mark.parametrize("failpoint", ["delete", "remove", "release"])

@@ -53,6 +53,8 @@ async def test_a_group_of_which_a_part_is_left_is_neither_made_again_nor_called_
     stage.resources.patch("order", cancel=True)
     stage.resources.reaches("order", observedGeneration=2, state="PENDING")
     stage.resources.stalls("order", "RedisStateLost")
+    stage.resources.delete("order")
+    stage.resources.goes("order")
 
 
 async def test_a_running_group_that_somebody_wrote_to_holds_up_no_other(stage: Stage) -> None:

@@ -169,7 +169,7 @@ def test_while_there_is_a_group(resource: Resource, state: GroupState, step: Ste
 @pytest.mark.parametrize(
     ("state", "compensate", "orphan"),
     [
-        (None, Step.DISOWN, Step.DISOWN),
+        (None, Step.RENOUNCE, Step.RENOUNCE),
         (ACTIVE, Step.CANCEL, Step.DISOWN),
         (COMPENSATING, Step.LEAVE, Step.DISOWN),
         (COMPLETED, Step.REMOVE, Step.REMOVE),
