@@ -70,7 +70,7 @@ async def run_all(redis: Redis, calls: Sequence[Call], in_order: bool = False) -
 
     An answer is what a script returned or the error it ended with. Redis forgets scripts when it
     restarts; the calls it did not know are sent again after loading them. Where each must see what
-    the ones before it saw, or something newer, all are sent again: they must not mind.
+    the ones before it saw, or something newer, all after the first of them are sent again, too.
     """
     answers = await _send(redis, calls)
     unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
@@ -78,7 +78,7 @@ async def run_all(redis: Redis, calls: Sequence[Call], in_order: bool = False) -
         for source in {calls[n][0].source for n in unknown}:
             await redis.script_load(source)
         if in_order:
-            return await _send(redis, calls)
+            unknown = list(range(unknown[0], len(calls)))
         again = await _send(redis, [calls[n] for n in unknown])
         for n, answer in zip(unknown, again, strict=True):
             answers[n] = answer

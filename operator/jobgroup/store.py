@@ -21,7 +21,6 @@ from jobgroup.errors import (
     GroupRemovedError,
     InvalidGroupStateError,
     JobExistsError,
-    JobGroupError,
     RedisStateLostError,
     RefusedError,
     SpoiltKeyError,
@@ -89,7 +88,7 @@ class Store:
         self.queues = Queues(redis, prefix, folder, observer)
         self.streams = Streams(redis, prefix)
 
-    async def create(self, plans: Sequence[Plan]) -> list[bool | JobGroupError]:
+    async def create(self, plans: Sequence[Plan]) -> list[bool | RefusedError]:
         """Create groups, each atomically; say of each whether it is new, or why it is refused."""
         calls = [self._creation(batch) for batch in _batches(plans)]
         return [

@@ -12,10 +12,13 @@ from jobgroup import (
     GroupRemovedError,
     JobGroupError,
     SpoiltKeyError,
+    Store,
     keys,
 )
+from jobgroup.observer import Observer
 from jobgroup.plan import Plan, plan_group
-from jobgroup.scripts import run_all
+from jobgroup.scripts import _send as send
+from jobgroup.scripts import load, run_all
 from jobgroup.spec import parse_group
 from jobgroup.streams import START
 from testbed.sagas import Sagas, job, undo
@@ -204,12 +207,22 @@ async def test_a_look_brings_a_group_its_jobs_and_the_epoch_along(sagas: Sagas) 
     await sagas.redis.delete(f"{sagas.prefix}:_jobgroups:saga:epoch")
 
 
-async def test_a_group_is_made_and_read_in_one_round_trip(sagas: Sagas) -> None:
+async def test_a_group_is_made_and_read_in_one_round_trip(
+    sagas: Sagas, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = sagas.groups.store
     plan = owned("mine", job("charge"), job("ship"))
-    await sagas.redis.script_flush()
-    await store.read("mine")  # so that Redis knows one of the scripts, and not the others
-    made = await store.make(plan)
+    await store.make(owned("before", job("charge")))  # so that Redis knows the scripts
+    trips: list[list[Any]] = []
+
+    async def counted(*arguments: Any) -> list[Any]:
+        trips.append(await send(*arguments))
+        return trips[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr("jobgroup.scripts._send", counted)
+        made = await store.make(plan)
+    assert len(trips) == 1
     assert made == (await store.read("mine"), await store.read_jobs("mine"), "")
     assert await store.make(plan) == made  # it is there
     refused = await store.make(owned("mine", job("charge")))
@@ -217,6 +230,24 @@ async def test_a_group_is_made_and_read_in_one_round_trip(sagas: Sagas) -> None:
     await sagas.redis.set(f"{sagas.prefix}:_jobgroups:spoilt", "a text")
     assert isinstance(await store.make(owned("spoilt", job("charge"))), SpoiltKeyError)
     await sagas.redis.delete(f"{sagas.prefix}:_jobgroups:spoilt")
+
+
+@pytest.mark.parametrize("known", ["create_groups", "read_group", "read_jobs"])
+async def test_a_group_is_made_and_counted_once_by_a_redis_that_knows_one_of_the_scripts(
+    sagas: Sagas, known: str
+) -> None:
+    made: list[int] = []
+
+    class Counting(Observer):
+        def created(self, count: int) -> None:
+            made.append(count)
+
+    store = Store(sagas.redis, sagas.prefix, observer=Counting())
+    await sagas.redis.script_flush()
+    await sagas.redis.script_load(load(known).source)
+    found = await store.make(owned("mine", job("charge"), job("ship")))
+    assert found == (await store.read("mine"), await store.read_jobs("mine"), "")
+    assert made == [1]
 
 
 async def test_a_look_survives_jobs_that_cannot_be_read(sagas: Sagas) -> None:
