@@ -9,14 +9,12 @@ import sys
 
 from kopf import cli
 
-from handlers import startup, watch
+from handlers import cluster, startup, watch
 from jobgroup import __version__
 
 __all__ = ["startup", "watch"]
 
-# The API server takes data nested up to 10,000 deep. What Python's reader cannot take would end the
-# watch of all objects for the sake of one, so it has to take it; the one is refused later.
-sys.setrecursionlimit(60_000)
+cluster.take_deep_data()
 
 if __name__ == "__main__":
     if "--version" in sys.argv[1:]:

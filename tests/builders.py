@@ -1,5 +1,6 @@
 """Values of one line for tables of cases."""
 
+import json
 from typing import Any
 
 from jobgroup.snapshot import GroupState
@@ -27,3 +28,13 @@ def group(state: str = "ACTIVE", **fields: Any) -> GroupState:
     }
     assert fields.keys() <= row.keys()
     return GroupState(id="g", name="order", state=state, **{**row, **fields})  # type: ignore[arg-type]
+
+
+def deeply_nested(body: dict[str, Any]) -> str:
+    """Spell an object with the data of its first job deeper than Python's reader goes unasked."""
+    first, *others = body["spec"]["jobs"]
+    spec = {**body["spec"], "jobs": [{**first, "data": "HERE"}, *others]}
+    levels = 9_000
+    return json.dumps({**body, "spec": spec}).replace(
+        '"HERE"', '{"in":' * levels + "1" + "}" * levels
+    )

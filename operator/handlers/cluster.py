@@ -8,6 +8,7 @@ import base64
 import contextlib
 import json
 import ssl
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
@@ -25,6 +26,8 @@ MANAGER = "jobgroup-operator"
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
 METADATA_ONLY = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1, {JSON}"
+# As short as can be: the server takes 3 MB, and an escape of a letter is three times its size.
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class ApiError(Exception):
@@ -59,6 +62,14 @@ class Ref:
         return {"namespace": self.namespace, kind: self.name, **group, "k8s_ref": ref}
 
 
+def take_deep_data() -> None:
+    """Let Python's reader take all that the API server takes: data nested up to 10,000 deep.
+
+    Else one object would end the watch of all; the one is refused later.
+    """
+    sys.setrecursionlimit(60_000)
+
+
 def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
     """Find out who we are and where the API is: in a pod, or from a kubeconfig."""
     return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
@@ -87,7 +98,8 @@ class Cluster:
         self, body: Mapping[str, Any], metadata: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Replace these parts of an object's metadata, if it is still as it was read; return it."""
-        changed = {**body, "metadata": {**_untracked(body), **metadata}}
+        kept = {key: value for key, value in body.items() if key != "status"}
+        changed = {**kept, "metadata": {**_untracked(body), **metadata}}
         self.writes["metadata"] += 1
         return await self._put(ref_of(body).path, changed, body)
 
@@ -114,6 +126,8 @@ class Cluster:
         the rest, which may be large, is not sent back.
         """
         answer = await self.request("PUT", path, changed, accept=METADATA_ONLY)
+        if answer["metadata"]["generation"] != body["metadata"]["generation"]:
+            raise Conflict(409, "something that admits writes has changed the spec of this one")
         return {**body, "metadata": answer["metadata"]}
 
     async def delete(self, body: Mapping[str, Any]) -> None:
@@ -210,6 +224,7 @@ class Cluster:
             headers={**headers, "User-Agent": "jobgroup-operator"},
             timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
             trust_env=info.trust_env,
+            json_serialize=_encode,
         )
         return self._session
 

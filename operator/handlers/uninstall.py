@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import kopf
 
-from handlers.cluster import MERGE, ApiError, Cluster, Conflict, ref_of
+from handlers.cluster import MERGE, ApiError, Cluster, Conflict, ref_of, take_deep_data
 from handlers.lease import Lease
 from jobgroup import Store, connect
 from jobgroup.connection import RedisError, backoff
@@ -202,6 +202,7 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1:
         logger.critical("usage: python -m handlers.uninstall DEPLOYMENT")
         return 2
+    take_deep_data()
     try:
         return 0 if asyncio.run(Uninstaller(read_settings()).run(arguments[0])) else 1
     except SettingsError as refusal:

@@ -15,6 +15,8 @@ from handlers.reconcile import Reconciler
 from handlers.workqueue import WorkQueue
 from jobgroup import Store, connect
 from jobgroup.decisions import FINALIZER, NOTE
+from jobgroup.plan import Plan
+from jobgroup.store import Found
 from testbed.proxy import Proxy
 from testbed.resources import manifest
 from testbed.stages import PAY, PREFIX, Stage
@@ -34,6 +36,12 @@ async def cluster(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 def applied(stage: Stage) -> Body:
     stage.resources.apply(manifest("order", PAY))
     return stage.resources.get("order")
+
+
+async def reconcile(cluster: Cluster, store: Store, body: Body) -> None:
+    """Do once what an operator does about an object."""
+    reconciler = Reconciler(cluster, store, "cluster", WorkQueue(), lambda: True)
+    await reconciler.reconcile(ref_of(body))
 
 
 # All of it: what is left out of a status may have a default.
@@ -98,19 +106,24 @@ async def test_what_was_written_is_not_sent_back(
     assert answer.keys() == {"apiVersion", "kind", "metadata"}
 
 
-async def test_a_claim_keeps_what_others_put_into_the_metadata(
-    stage: Stage, cluster: Cluster
-) -> None:
-    order = manifest("order", PAY)
+# Each is written by the server in its own way.
+STRANGE = {
+    "numbers": [99.99, 1e20, 1e21, 5e-324, -0.0, 1.0, 2**53 + 1, 2**63 - 1, -(2**63), 2**70],
+    "texts": ["é😀", "\u2028", "<&>", "\x7f", ""],
+    "nothing": [None, {}, []],
+}
+
+
+async def test_a_claim_changes_nothing_but_what_is_claimed(stage: Stage, cluster: Cluster) -> None:
+    order = manifest("order", {**PAY, "data": STRANGE})
     theirs = {"labels": {"team": "a"}, "annotations": {"cost-centre": "7"}}
     order["metadata"] |= {**theirs, "finalizers": ["example.com/audit"]}
     stage.resources.apply(order)
     before = stage.resources.get("order")
-    ref = ref_of(before)
     async with connect(stage.redis.url) as redis:
         store = Store(redis, PREFIX)
-        await Reconciler(cluster, store, "cluster", WorkQueue(), lambda: True).reconcile(ref)
-        note = {NOTE: f"{ref.uid}/{await store.epoch()}"}
+        await reconcile(cluster, store, before)
+        note = {NOTE: f"{before['metadata']['uid']}/{await store.epoch()}"}
     found = stage.resources.get("order")
     annotations = {**before["metadata"]["annotations"], **note}
     assert found["metadata"]["annotations"] == annotations
@@ -121,6 +134,56 @@ async def test_a_claim_keeps_what_others_put_into_the_metadata(
     stage.resources.kubectl(
         *("patch", "jobgroup", "order", "--type=merge", "-p"), '{"metadata": {"finalizers": null}}'
     )
+
+
+async def test_a_spec_that_was_changed_on_its_way_is_read_before_it_is_acted_upon(
+    stage: Stage, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a webhook, which has its say in every write."""
+    body = applied(stage)
+    request = cluster.request
+
+    async def mutated(method: str, path: str, sent: Any = None, **options: Any) -> Body:
+        if method == "PUT" and sent["spec"].get("activeDeadlineSeconds") is None:
+            sent = {**sent, "spec": {**sent["spec"], "activeDeadlineSeconds": 60}}
+        return await request(method, path, sent, **options)
+
+    monkeypatch.setattr(cluster, "request", mutated)
+    with pytest.raises(Conflict, match="changed the spec"):
+        await cluster.put_metadata(body, {"finalizers": [FINALIZER]})
+    found = await cluster.read(ref_of(body))
+    assert found
+    assert found["metadata"]["finalizers"] == [FINALIZER]
+    assert await cluster.put_metadata(found, {"finalizers": []})
+
+
+async def test_a_group_that_is_gone_as_soon_as_it_is_made_is_looked_for_again(
+    stage: Stage, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = applied(stage)
+    async with connect(stage.redis.url) as redis:
+        store = Store(redis, PREFIX)
+        make = store.make
+
+        async def made_and_lost(plan: Plan) -> Found:
+            assert isinstance(await make(plan), Found)
+            return Found(None, None, "")
+
+        monkeypatch.setattr(store, "make", made_and_lost)
+        await reconcile(cluster, store, body)
+    assert stage.resources.status("order")["state"] == "ACTIVE"
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+async def test_letters_are_sent_as_they_are(stage: Stage, cluster: Cluster) -> None:
+    """Escaped, what fits into an object would be more than the server takes."""
+    order = manifest("order", {**PAY, "data": "é" * 600_000})
+    order["metadata"]["finalizers"] = [FINALIZER]
+    text = json.dumps(order, ensure_ascii=False)
+    stage.resources.kubectl("create", "-f", "-", stdin=text)
+    body = stage.resources.get("order")
+    released = await cluster.put_metadata(body, {"finalizers": []})
+    assert "finalizers" not in released["metadata"]
 
 
 async def test_a_status_is_replaced_and_nothing_else(stage: Stage, cluster: Cluster) -> None:

@@ -1,19 +1,15 @@
 """Data nested deeper than anybody reads is refused, and stops nobody else."""
 
-import json
-
 from testbed.resources import Resources, manifest, until
 from testbed.sagas import job
+from tests.builders import deeply_nested
 from tests.handlers.conftest import Shared
-
-DEPTH = 9_000
 
 
 def test_one_object_that_nobody_can_read_holds_up_no_other(
     resources: Resources, shared: Shared
 ) -> None:
-    whole = json.dumps(manifest("deep", {**job("charge"), "data": "HERE"}))
-    deep = whole.replace('"HERE"', '{"in":' * DEPTH + "1" + "}" * DEPTH)
+    deep = deeply_nested(manifest("deep", job("charge")))
     resources.kubectl("create", "-f", "-", stdin=deep)
 
     def ask(path: str) -> str:

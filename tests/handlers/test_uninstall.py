@@ -25,6 +25,7 @@ from testbed.sagas import job
 from testbed.stages import PAY, PREFIX, SHIP, UNDOS, Stage
 from testbed.stock import hangs, returns
 from testbed.waiting import wait_for
+from tests.builders import deeply_nested
 from tests.handlers.looking import group_id, saga, traces
 
 DEPLOYMENT = "jobgroup-operator"
@@ -318,29 +319,39 @@ async def test_what_goes_wrong_with_one_holds_up_no_other_and_is_tried_again(
         assert finalizers(stage, "one") == []
 
 
-async def test_it_ends_as_a_job_is_to_end(stage: Stage) -> None:
+def run(stage: Stage, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the hook as the chart does, in a process of its own."""
+    settings = environment(stage.api.operator, stage.redis.url, PREFIX, "uninstall")
+    return subprocess.run(
+        [sys.executable, "-m", "handlers.uninstall", *arguments],
+        env={**settings, "LEASE_NAME": stage.lease, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_it_ends_as_a_job_is_to_end(stage: Stage) -> None:
     """Without a Deployment, as when it was deleted by hand, and with what cannot work."""
-
-    def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-        env = {"LEASE_NAME": stage.lease, **env}
-        settings = environment(stage.api.operator, stage.redis.url, PREFIX, "uninstall")
-        return subprocess.run(
-            [sys.executable, "-m", "handlers.uninstall", *arguments],
-            env={**settings, **env},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    done = run(DEPLOYMENT)
+    done = run(stage, DEPLOYMENT)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "let go of 0 JobGroups, of which 0 run\n"
     away = stage.api.kubeconfig("away", "https://127.0.0.1:1")
-    done = run(DEPLOYMENT, KUBECONFIG=str(away))
+    done = run(stage, DEPLOYMENT, KUBECONFIG=str(away))
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.startswith("the API server is out of reach: ")
-    done = run()
+    done = run(stage)
     assert (done.returncode, "usage: " in done.stdout) == (2, True)
-    done = run(DEPLOYMENT, WORKERS="many")
+    done = run(stage, DEPLOYMENT, WORKERS="many")
     assert done.returncode == 2
     assert done.stdout == "WORKERS: 'many' must be a number from 1 to 256\n"
+
+
+def test_it_lets_go_of_an_object_however_deep_its_data_is_nested(stage: Stage) -> None:
+    order = manifest("order", PAY)
+    order["metadata"]["finalizers"] = [FINALIZER]
+    stage.resources.kubectl("create", "-f", "-", stdin=deeply_nested(order))
+    done = run(stage, DEPLOYMENT)
+    assert done.returncode == 0, done.stderr
+    stage.resources.delete("order")
+    assert not stage.resources.exists("order")
