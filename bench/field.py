@@ -65,7 +65,7 @@ class Field:
         await in_flight(one, names)
 
     async def ended(self, names: list[str]) -> None:
-        """Wait until all of these are said to have ended."""
+        """Wait until all of these are said to have ended, and whatever else there is."""
         # Redis is asked first: lists of hundreds of objects would take from what is measured.
         while await self.client.zcard(keys.ended("bull")) < len(names):
             await asyncio.sleep(0.02)

@@ -32,8 +32,8 @@ _STATE = "has(self.status) && has(self.status.state)"
 
 # Only a write of the status changes the status, and such a write changes nothing else: it need not
 # pay for comparing 2,000 jobs. Nearly all of them change one of these. To compare whole statuses
-# would catch the rest, but costs more than to compare the jobs of most groups. Where a status is
-# missing, this is an error, and what is said beside it decides.
+# would catch the rest, but costs more than to compare the jobs of most groups. There always is a
+# status, for it has a default.
 def _moved(field: str) -> str:
     new, old = f"self.status.{field}", f"oldSelf.status.{field}"
     return f"has({new}) && (!has({old}) || {new} != {old})"
