@@ -12,6 +12,7 @@ connection (redis) the way to Redis, and what to do when it is away
 keys               the Redis keys that Python spells
 scripts    (redis) lua/ -> callables whose names and arguments come from each script's header
 store      (redis) one typed method per script, and the wake-up list
+answers    (redis) what scripts answer -> values, or the exception of what they refuse with
 queues     (redis) what waits in queues, what stirs there, and who listens
 streams    (redis) the events of queues, and which groups of an owner changed
 snapshot           frozen values of what the scripts return

@@ -8,23 +8,14 @@ import contextlib
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, cast
 
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from jobgroup import keys
-from jobgroup.connection import is_transient
-from jobgroup.errors import (
-    GroupExistsError,
-    GroupNotFoundError,
-    GroupRemovedError,
-    InvalidGroupStateError,
-    JobExistsError,
-    RedisStateLostError,
-    RefusedError,
-    SpoiltKeyError,
-)
+from jobgroup.answers import Found, found_in, is_its_own, parsed, refusal
+from jobgroup.errors import GroupNotFoundError, RefusedError, SpoiltKeyError
 from jobgroup.observer import SILENT, Observer
 from jobgroup.plan import Plan, pack_plans
 from jobgroup.queues import Queues
@@ -41,25 +32,6 @@ BATCH_BYTES = 1_000_000
 # A group that ended stays parked with its score raised by these; see lua/includes/bands.lua.
 FAILED_SCORE = 10**15
 COMPLETED_SCORE = 2 * 10**15
-
-# Refusals whose detail is what they are about, a group or a job.
-_NAMING_WHAT = (
-    GroupNotFoundError,
-    GroupExistsError,
-    GroupRemovedError,
-    JobExistsError,
-    RedisStateLostError,
-)
-
-Parsed = TypeVar("Parsed", GroupState, Settled)
-
-
-class Found(NamedTuple):
-    """A group as found just now, with as much beside it as was asked for."""
-
-    group: GroupState | None
-    jobs: list[GroupJob] | None
-    epoch: str
 
 
 class Store:
@@ -100,7 +72,7 @@ class Store:
         calls = [self._creation([plan]), *self._looks(plan.group_id, jobs=True)]
         answer, *rows = await run_all(self.redis, calls, in_order=True)
         (made,) = self._created(answer)
-        return made if isinstance(made, RefusedError) else _found(plan.group_id, rows, jobs=True)
+        return made if isinstance(made, RefusedError) else found_in(plan.group_id, rows, jobs=True)
 
     def _creation(self, plans: Sequence[Plan]) -> Call:
         slots = {"parked": keys.parked(self.prefix), "now": now_ms(), "prefix": self.prefix}
@@ -111,7 +83,7 @@ class Store:
             raise answers
         self._observer.created(answers.count(1))
         return [
-            bool(answer) if isinstance(answer, int) else _refusal(answer, SpoiltKeyError)
+            bool(answer) if isinstance(answer, int) else refusal(answer, SpoiltKeyError)
             for answer in answers
         ]
 
@@ -137,7 +109,7 @@ class Store:
 
     def _settled(self, group_id: str, answer: Sequence[Any]) -> Settled | SpoiltKeyError:
         try:
-            settled = _parsed(Settled, group_id, answer)
+            settled = parsed(Settled, group_id, answer)
         except SpoiltKeyError as error:
             return error
         if settled.changed:
@@ -147,7 +119,7 @@ class Store:
     async def cancel(self, group_id: str, grace: int = GRACE) -> GroupState:
         """Give a running group up."""
         row = await self._call(self._cancel, group_id, now=now_ms(), grace=grace)
-        group = _parsed(GroupState, group_id, row)
+        group = parsed(GroupState, group_id, row)
         self._observer.moved("ACTIVE", group)
         return group
 
@@ -175,17 +147,17 @@ class Store:
         found = []
         for group_id, row in zip(group_ids, rows, strict=True):
             if isinstance(row, Exception):
-                if not _is_its_own(row):
+                if not is_its_own(row):
                     raise row
             elif row:
                 with contextlib.suppress(SpoiltKeyError):
-                    found.append(_parsed(GroupState, group_id, row))
+                    found.append(parsed(GroupState, group_id, row))
         return found
 
     async def read(self, group_id: str) -> GroupState | None:
         """Read a group, or nothing if there is none."""
         row = await self._call(self._read, group_id)
-        return _parsed(GroupState, group_id, row) if row else None
+        return parsed(GroupState, group_id, row) if row else None
 
     async def read_jobs(self, group_id: str) -> list[GroupJob]:
         """Read where each member is now."""
@@ -197,7 +169,7 @@ class Store:
     async def look(self, group_id: str, jobs: bool = False, epoch: bool = False) -> Found:
         """Read a group, and what else is wanted, in one round trip."""
         rows = await run_all(self.redis, self._looks(group_id, jobs, epoch), in_order=True)
-        return _found(group_id, rows, jobs)
+        return found_in(group_id, rows, jobs)
 
     def _looks(self, group_id: str, jobs: bool, epoch: bool = False) -> list[Call]:
         # Jobs that are older than their group would not fit its counts.
@@ -224,7 +196,7 @@ class Store:
         answers = await pipeline.execute(raise_on_error=False)
         for group_id, answer in zip(group_ids, answers, strict=True):
             if isinstance(answer, Exception):
-                if not _is_its_own(answer):
+                if not is_its_own(answer):
                     raise answer
             elif answer[0] == owner:
                 found[group_id] = str(answer[1])
@@ -276,7 +248,7 @@ class Store:
         try:
             return await script(self.redis, **self._slots(group_id), **slots)
         except ResponseError as error:
-            raise _refusal(error) from None
+            raise refusal(error) from None
 
 
 def _batches(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
@@ -291,44 +263,3 @@ def _batches(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
         batch.append(plan)
     if batch:
         yield batch
-
-
-def _found(group_id: str, rows: Sequence[Any], jobs: bool) -> Found:
-    """Read the answers to a look at a group."""
-    row, *more = rows
-    lines = more.pop(0) if jobs else None
-    for answer in (row, *more):
-        if isinstance(answer, Exception):
-            raise _refusal(answer)
-    epoch = str(more[0]) if more else ""
-    if not row or (jobs and lines is None):  # it may have been removed in between
-        return Found(None, None, epoch)
-    # What is wrong with its jobs alone is for whoever needs them to find out.
-    members = GroupJob.parse_all(lines) if isinstance(lines, list) else None
-    return Found(_parsed(GroupState, group_id, row), members, epoch)
-
-
-def _parsed(kind: type[Parsed], group_id: str, row: Sequence[Any]) -> Parsed:
-    """Read an answer about a group; one that makes no sense is that group's trouble alone."""
-    try:
-        return kind.parse(row)
-    except (TypeError, ValueError) as error:
-        raise SpoiltKeyError(f"Group {group_id} cannot be read: {error}") from None
-
-
-def _is_its_own(error: Exception) -> bool:
-    """Say whether an error is about one group's keys and not about Redis as a whole."""
-    return isinstance(error, ResponseError) and not is_transient(error)
-
-
-def _refusal(error: Exception, otherwise: type[RefusedError] | None = None) -> RefusedError:
-    """Turn what a script said into the exception of its code; raise what is none of ours."""
-    code, _, detail = str(error).partition(" ")
-    for refusal in _NAMING_WHAT:
-        if refusal.code == code:
-            return refusal(detail)
-    if code == InvalidGroupStateError.code:
-        return InvalidGroupStateError(detail)
-    if otherwise and _is_its_own(error):
-        return otherwise(str(error))
-    raise error

@@ -14,9 +14,9 @@ from handlers.cluster import ApiError, Cluster, Conflict, ref_of
 from handlers.reconcile import Reconciler
 from handlers.workqueue import WorkQueue
 from jobgroup import Store, connect
+from jobgroup.answers import Found
 from jobgroup.decisions import FINALIZER, NOTE
 from jobgroup.plan import Plan
-from jobgroup.store import Found
 from testbed.proxy import Proxy
 from testbed.resources import manifest
 from testbed.stages import PAY, PREFIX, Stage

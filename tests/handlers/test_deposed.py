@@ -17,10 +17,11 @@ from handlers.reconcile import Reconciler
 from handlers.steps import Deposed
 from handlers.workqueue import WorkQueue
 from jobgroup import Store, connect
+from jobgroup.answers import Found
 from jobgroup.decisions import FINALIZER
 from jobgroup.plan import plan_group
 from jobgroup.resource import parse_definition
-from jobgroup.store import Found, now_ms
+from jobgroup.store import now_ms
 from testbed.resources import manifest
 from testbed.stages import PAY, PREFIX, Stage
 from tests.handlers.looking import HOUR
