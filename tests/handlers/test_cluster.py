@@ -10,7 +10,7 @@ import kopf
 import pytest
 from aiohttp import web
 
-from handlers.cluster import ApiError, Cluster, Conflict, ref_of
+from handlers.cluster import ApiError, Cluster, Conflict, Ref, ref_of
 from handlers.reconcile import Reconciler
 from handlers.workqueue import WorkQueue
 from jobgroup import Store, connect
@@ -38,10 +38,11 @@ def applied(stage: Stage) -> Body:
     return stage.resources.get("order")
 
 
-async def reconcile(cluster: Cluster, store: Store, body: Body) -> None:
-    """Do once what an operator does about an object."""
-    reconciler = Reconciler(cluster, store, "cluster", WorkQueue(), lambda: True)
-    await reconciler.reconcile(ref_of(body))
+async def reconcile(cluster: Cluster, store: Store, body: Body) -> WorkQueue[Ref]:
+    """Do once what an operator does about an object, and return what is left to do later."""
+    queue = WorkQueue[Ref]()
+    await Reconciler(cluster, store, "cluster", queue, lambda: True).reconcile(ref_of(body))
+    return queue
 
 
 # All of it: what is left out of a status may have a default.
@@ -141,20 +142,20 @@ async def test_a_spec_that_was_changed_on_its_way_is_read_before_it_is_acted_upo
 ) -> None:
     """As by a webhook, which has its say in every write."""
     body = applied(stage)
-    request = cluster.request
+    ref, request = ref_of(body), cluster.request
 
     async def mutated(method: str, path: str, sent: Any = None, **options: Any) -> Body:
-        if method == "PUT" and sent["spec"].get("activeDeadlineSeconds") is None:
-            sent = {**sent, "spec": {**sent["spec"], "activeDeadlineSeconds": 60}}
+        if method == "PUT" and path == ref.path:
+            sent = {**sent, "spec": {**sent["spec"], "activeDeadlineSeconds": 3600}}
         return await request(method, path, sent, **options)
 
     monkeypatch.setattr(cluster, "request", mutated)
-    with pytest.raises(Conflict, match="changed the spec"):
-        await cluster.put_metadata(body, {"finalizers": [FINALIZER]})
-    found = await cluster.read(ref_of(body))
-    assert found
-    assert found["metadata"]["finalizers"] == [FINALIZER]
-    assert await cluster.put_metadata(found, {"finalizers": []})
+    async with connect(stage.redis.url) as redis:
+        queue = await reconcile(cluster, Store(redis, PREFIX), body)
+    assert stage.resources.get("order")["metadata"]["generation"] == 2
+    assert stage.resources.status("order")["observedGeneration"] == 2
+    assert stage.resources.status("order")["state"] == "ACTIVE"
+    assert len(queue) == 1  # it is looked at again when its time is up
 
 
 async def test_a_group_that_is_gone_as_soon_as_it_is_made_is_looked_for_again(
