@@ -1,15 +1,15 @@
 --[[
-  Give up a running group: what is pending goes, what completed is undone.
+  Cancel a running group: drop its pending members and undo the completed ones.
 
-  The ledger is harvested first, so a group whose last member just completed is not cancelled.
+  The ledger is harvested first: a group whose last member has just completed is not cancelled.
 
-  KEYS[1] parent  hash, the group's pseudo parent
+  KEYS[1] parent  hash, the pseudo parent of the group's members
   ARGV[1] now     milliseconds since the epoch
   ARGV[2] prefix  BullMQ's key prefix
-  ARGV[3] gid     the group
-  ARGV[4] grace   milliseconds an active member may be without its worker while compensating
+  ARGV[3] gid     id of the group
+  ARGV[4] grace   milliseconds after which an active member without a worker is given up
 
-  Returns  snapshot
+  Returns  snapshot in JSON
   Errors   GROUPNOTFOUND  INVALIDSTATE
 ]]
 -- @include keys_of
@@ -26,4 +26,4 @@ park(k, gid, state, more, "")
 if before ~= "ACTIVE" or state == "COMPLETED" then
   return redis.error_reply("INVALIDSTATE " .. state)
 end
-return snapshot(k, gid)
+return cjson.encode(snapshot(k, gid))

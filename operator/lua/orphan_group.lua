@@ -1,16 +1,17 @@
 --[[
-  Let go of a group: it belongs to nobody from now on, and is driven to its end all the same. One that
-  is not there is never made any more, however late somebody tries.
+  Remove the owner of a group. Drivers still settle the group until it ends. If there is no such group,
+  leave a tombstone, so that a delayed call cannot create it.
 
-  KEYS[1] parent     hash, the group's pseudo parent
+  KEYS[1] parent     hash, the pseudo parent of the group's members
   ARGV[1] now        milliseconds since the epoch
   ARGV[2] prefix     BullMQ's key prefix
-  ARGV[3] gid        the group
-  ARGV[4] remembers  milliseconds a tombstone stays
+  ARGV[3] gid        id of the group
+  ARGV[4] remembers  milliseconds a tombstone is kept
 
-  Returns  1 if the group is there, 0 if it is not
+  Returns  1 if the group exists, 0 if not
 ]]
 -- @include keys_of
+-- @include names
 local parent, now, prefix, gid, remembers = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local k = keys_of(prefix, gid, "")
@@ -18,5 +19,5 @@ if redis.call("HEXISTS", parent, "owner") == 0 then
   redis.call("SET", k.tomb, now, "PX", remembers)
   return 0
 end
-redis.call("HSET", parent, "owner", "headless")
+redis.call("HSET", parent, "owner", names.headless)
 return 1

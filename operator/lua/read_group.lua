@@ -1,11 +1,11 @@
 --[[
-  Read a group's state and counts, right even while nobody drives it.
+  Read the state and the counts of a group. The counts are right even while no driver runs.
 
-  KEYS[1] parent  hash, the group's pseudo parent
+  KEYS[1] parent  hash, the pseudo parent of the group's members
   ARGV[1] prefix  BullMQ's key prefix
-  ARGV[2] gid     the group
+  ARGV[2] gid     id of the group
 
-  Returns  snapshot, or nothing if there is no such group
+  Returns  snapshot in JSON, or nothing if there is no such group
 ]]
 -- @include keys_of
 -- @include snapshot
@@ -14,4 +14,4 @@ local parent, prefix, gid = KEYS[1], ARGV[1], ARGV[2]
 local queue = redis.call("HGET", parent, "queue")
 local k = keys_of(prefix, gid, queue or "")
 if not queue or redis.call("EXISTS", k.group) == 0 then return false end
-return snapshot(k, gid)
+return cjson.encode(snapshot(k, gid))

@@ -1,16 +1,15 @@
 --[[
-  Tell one life of this Redis from another.
+  Return the name of this data set.
 
-  The first caller names the epoch and every later one reads that name. A Redis that lost its data
-  has lost the epoch too, and the next caller names a new one: so nobody mistakes an emptied Redis
-  for one in which nothing had happened yet.
+  The first caller sets the name and later callers read it. A Redis that lost its data has lost the name,
+  too, and gets a new one. So clients can distinguish lost data from data that was never written.
 
-  KEYS[1] epoch      string, the epoch's name
-  ARGV[1] candidate  the name to give, if there is none yet
+  KEYS[1] incarnation  string, the name
+  ARGV[1] candidate    the name to set if there is none
 
-  Returns  the epoch's name
+  Returns  the name
 ]]
-local epoch, candidate = KEYS[1], ARGV[1]
+local incarnation, candidate = KEYS[1], ARGV[1]
 
-redis.call("SET", epoch, candidate, "NX")
-return redis.call("GET", epoch)
+redis.call("SET", incarnation, candidate, "NX")
+return redis.call("GET", incarnation)

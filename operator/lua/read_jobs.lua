@@ -1,26 +1,29 @@
 --[[
-  Read where each member is now, right even while nobody drives the group.
+  Read the status of each member. It is right even while no driver runs.
 
-  KEYS[1] parent  hash, the group's pseudo parent
+  KEYS[1] parent  hash, the pseudo parent of the group's members
   ARGV[1] prefix  BullMQ's key prefix
-  ARGV[2] gid     the group
+  ARGV[2] gid     id of the group
 
-  Returns  {key, queue, id, status, undo, ...} a member, or nothing if there is no such group; undo is
-           nothing, pending, completed or failed
+  Returns  nothing if there is no such group, or JSON with one list for each of jobKey, queueName, jobId,
+           status and undo, which is empty, pending, completed or failed. One object for each member would
+           be half as large again, and take half as long again in Redis and twice as long in Python.
 ]]
 -- @include keys_of
--- @include place_of
+-- @include names
+-- @include split_job_key
 -- @include active_ids
 local parent, prefix, gid = KEYS[1], ARGV[1], ARGV[2]
 
 local queue_name = redis.call("HGET", parent, "queue")
 local k = keys_of(prefix, gid, queue_name or "")
 if not queue_name or redis.call("EXISTS", k.group) == 0 then return false end
-local seen, rows, undoing = {}, {}, redis.call("EXISTS", k.undo) == 1
+local seen, undoing = {}, redis.call("EXISTS", k.undo) == 1
+local job_keys, queues, ids, job_statuses, undos = {}, {}, {}, {}, {}
 local statuses = redis.call("HGETALL", k.jobs)
 for i = 1, #statuses, 2 do
   local key, status = statuses[i], statuses[i + 1]
-  local queue, id = place_of(prefix, key)
+  local queue, id = split_job_key(prefix, key)
   if redis.call("HEXISTS", k.done, key) == 1 then
     status = "completed"
   elseif redis.call("ZSCORE", k.failed, key) then
@@ -32,7 +35,7 @@ for i = 1, #statuses, 2 do
   end
   local undo = ""
   if undoing then
-    local undo_key = prefix .. ":" .. queue .. ":compensation:" .. id .. "-undo"
+    local undo_key = names.job_key(prefix, names.undo_queue(queue), names.undo_id(id))
     if redis.call("HEXISTS", k.undo_done, undo_key) == 1 then
       undo = "completed"
     elseif redis.call("ZSCORE", k.undo_failed, undo_key) then
@@ -43,6 +46,7 @@ for i = 1, #statuses, 2 do
       undo = "failed"
     end
   end
-  for _, value in ipairs({ key, queue, id, status, undo }) do rows[#rows + 1] = value end
+  local n = #ids + 1
+  job_keys[n], queues[n], ids[n], job_statuses[n], undos[n] = key, queue, id, status, undo
 end
-return rows
+return cjson.encode({ jobKey = job_keys, queueName = queues, jobId = ids, status = job_statuses, undo = undos })

@@ -1,19 +1,26 @@
 --[[
-  Move one group on and park it: what the driver calls for every wake-up.
+  Settle one group and park it. A driver calls this for every wake-up.
 
-  KEYS[1] parent   hash, the group's pseudo parent
+  KEYS[1] parent   hash, the pseudo parent of the group's members
   ARGV[1] now      milliseconds since the epoch
   ARGV[2] prefix   BullMQ's key prefix
-  ARGV[3] gid      the group
-  ARGV[4] token    the entry of the wake-up list that led here, or nothing
-  ARGV[5] request  nothing, or why a running group is to be given up: DeadlineExceeded
-  ARGV[6] grace    milliseconds an active member may be without its worker while compensating
+  ARGV[3] gid      id of the group
+  ARGV[4] token    the entry of the wake-up list for the group, or empty
+  ARGV[5] request  empty, or the reason to cancel a running group: DeadlineExceeded
+  ARGV[6] grace    milliseconds after which an active member without a worker is given up
 
-  Returns  {changed, more, open, repaired, before, undone, undo_failed, snapshot}, or nothing if there is
-           no such group; repaired means that it had to move on and that nobody would have woken it,
-           before is the state it was in, and of undos those are counted that ended since
+  Returns  nothing if there is no such group, or JSON:
+           changed     whether the group's revision changed
+           more        whether work is left for another call; the group is then on the wake-up list
+           open        how many members have not finished
+           repaired    whether the group moved on although nothing would have woken it
+           before      its state before the call
+           undone      how many undos completed since the last call
+           undoFailed  how many undos failed since the last call
+           group       snapshot
 ]]
 -- @include keys_of
+-- @include names
 -- @include settle
 -- @include park
 -- @include snapshot
@@ -24,15 +31,23 @@ local queue = redis.call("HGET", parent, "queue")
 local k = keys_of(prefix, gid, queue or "")
 if not queue or redis.call("EXISTS", k.group) == 0 then
   redis.call("LREM", k.wakeups, 1, token)
-  redis.call("ZREM", k.parked, gid, gid .. "-undo")
+  redis.call("ZREM", k.parked, gid, names.undo_id(gid))
   return false
 end
-local function look() return redis.call("HMGET", k.group, "revision", "undoCount", "undoneCount", "undoFailedCount") end
-local was = look()
+local function counts() return redis.call("HMGET", k.group, "revision", "undoCount", "undoneCount", "undoFailedCount") end
+local was = counts()
 local state, before, more, open = settle(k, prefix, gid, now, request, grace)
-local is = look()
+local is = counts()
 local repaired = token == "" and request == "" and (state ~= before or was[2] ~= is[2])
-  and not redis.call("LPOS", k.wakeups, gid) and not redis.call("LPOS", k.wakeups, gid .. "-undo")
+  and not redis.call("LPOS", k.wakeups, gid) and not redis.call("LPOS", k.wakeups, names.undo_id(gid))
 park(k, gid, state, more, token)
-return { was[1] ~= is[1] and 1 or 0, more and 1 or 0, open, repaired and 1 or 0, before,
-  (is[3] or 0) - (was[3] or 0), (is[4] or 0) - (was[4] or 0), snapshot(k, gid) }
+return cjson.encode({
+  changed = was[1] ~= is[1],
+  more = more,
+  open = open,
+  repaired = repaired,
+  before = before,
+  undone = (is[3] or 0) - (was[3] or 0),
+  undoFailed = (is[4] or 0) - (was[4] or 0),
+  group = snapshot(k, gid),
+})

@@ -1,14 +1,14 @@
 --[[
-  See to it that a group that is not there is never made, however late somebody tries. One that is there
-  is left as it is.
+  Leave a tombstone for a group that does not exist, so that a delayed call cannot create it. A group that
+  exists is not changed.
 
-  KEYS[1] parent     hash, the group's pseudo parent
+  KEYS[1] parent     hash, the pseudo parent of the group's members
   ARGV[1] now        milliseconds since the epoch
   ARGV[2] prefix     BullMQ's key prefix
-  ARGV[3] gid        the group
-  ARGV[4] remembers  milliseconds the tombstone stays
+  ARGV[3] gid        id of the group
+  ARGV[4] remembers  milliseconds the tombstone is kept
 
-  Returns  1 if the group is there, 0 if it is not
+  Returns  1 if the group exists, 0 if not
   Errors   STATELOST
 ]]
 -- @include keys_of

@@ -1,6 +1,6 @@
 --[[
-  Return the ids at work in a queue as a set, read once a call. The list is as long as the queue's
-  workers are concurrent.
+  Return the ids of a queue's active jobs as a set, read once per call. The list is as long as the
+  concurrency of the queue's workers.
 ]]
 local function active_ids(seen, prefix, queue)
   if not seen[queue] then

@@ -1,9 +1,9 @@
 --[[
-  Add one job to an opened queue, key for key as BullMQ's own producers do; `close_queues` then puts
-  the ids on their lists and wakes the workers, once a queue.
+  Add one job to an opened queue and write the keys that BullMQ's own producers write; `close_queues`
+  then pushes the ids and wakes the workers, once per queue.
 
-  Left out are the counter of automatic ids, for ours are our own, and deduplication, which members
-  and undos may not ask for.
+  Two parts are left out: the counter of automatic ids, because our jobs have ids of their own, and
+  deduplication, which members and undos cannot use.
 ]]
 local function add_job(queue, job, now, parent_key, parent)
   local base, id = queue.base, job.id
@@ -16,7 +16,7 @@ local function add_job(queue, job, now, parent_key, parent)
     "parentKey", parent_key, "parent", parent)
   redis.call("XADD", queue.events, "*", "event", "added", "jobId", id, "name", job.name)
   if job.delay then
-    -- The low 12 bits keep the order of jobs due in the same millisecond.
+    -- The low 12 bits order the jobs that are due in the same millisecond.
     local due = now + job.delay
     local score, last = due * 4096, due * 4096 + 4095
     local same = redis.call("ZREVRANGEBYSCORE", base .. "delayed", last, score, "WITHSCORES", "LIMIT", 0, 1)

@@ -1,16 +1,16 @@
 --[[
-  Do what the members of an ended group ask of retention, as much as one call may.
+  Apply removeOnComplete and removeOnFail of the members of an ended group, up to a limit per call.
 
-  While the group ran, all its jobs were kept. Now a job that is not to be kept goes. Where so many, or
-  the younger ones, are to be kept, jobs beyond that go too, if they were members of groups that have
-  ended: a running group's members and other people's jobs are not ours to remove.
+  While a group runs, all its jobs are kept. After its end, a job that is not to be kept is removed. A rule
+  with a count or an age also removes older jobs of the queue, but only members of ended groups: members of
+  running groups and jobs of other producers are never removed.
 
-  Returns whether something is left for another call.
+  Returns whether work is left for another call.
 ]]
-local function sweep(k, prefix, now)
+local function apply_retention(k, prefix, now)
   local packed = redis.call("HGET", k.parent, "retention")
   if not packed then return false end
-  local asked, looks, trims, trimmed = cmsgpack.unpack(packed), 1000, 2, {}
+  local asked, checks, trims, trimmed = cmsgpack.unpack(packed), 1000, 2, {}
 
   local function remove(base, set, id)
     redis.call("ZREM", base .. set, id)
@@ -19,29 +19,30 @@ local function sweep(k, prefix, now)
   local function trim(base, set, ids)
     for _, id in ipairs(ids) do
       local parent = redis.call("HGET", base .. id, "parentKey") or ""
-      if string.sub(parent, 1, #k.books + 1) == k.books .. ":"
-        and redis.call("ZSCORE", k.ended, string.sub(parent, #k.books + 2))
-        -- One that 5.x retried in bulk stands among the failed until its group is settled.
+      if string.sub(parent, 1, #k.ledger + 1) == k.ledger .. ":"
+        and redis.call("ZSCORE", k.ended, string.sub(parent, #k.ledger + 2))
+        -- A job that 5.x retried in bulk is in the failed part of the ledger until its group is settled.
         and (set == "failed" or redis.call("HEXISTS", parent .. ":processed", base .. id) == 1) then
         remove(base, set, id)
       end
     end
   end
 
-  while #asked > 0 and looks > 0 do
-    local queue, id, on_complete, on_fail = unpack(table.remove(asked))
-    local base, set, keep = prefix .. ":" .. queue .. ":", "completed", on_complete
-    looks = looks - 1
-    if not redis.call("ZSCORE", base .. set, id) then set, keep = "failed", on_fail end
+  while #asked > 0 and checks > 0 do
+    local entry = table.remove(asked)
+    local base, id = prefix .. ":" .. entry.queue .. ":", entry.id
+    local set, keep = "completed", entry.on_complete
+    checks = checks - 1
+    if not redis.call("ZSCORE", base .. set, id) then set, keep = "failed", entry.on_fail end
     if keep and redis.call("ZSCORE", base .. set, id) then
-      local count, age = unpack(keep)
+      local count, age = keep.count, keep.age
       local rule = table.concat({ base, set, tostring(count), tostring(age) }, " ")
       if count == 0 then
         remove(base, set, id)
       elseif not trimmed[rule] then
-        -- Once a call and rule, however many members share it: else each of them walks the set again.
+        -- Once per call and rule, although many members may share a rule: each trim walks the set.
         if trims == 0 then
-          asked[#asked + 1] = { queue, id, on_complete, on_fail }
+          asked[#asked + 1] = entry
           break
         end
         trimmed[rule], trims = true, trims - 1

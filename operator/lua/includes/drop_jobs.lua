@@ -1,13 +1,13 @@
 --[[
-  Take jobs that are not at work out of one queue, with all their keys.
+  Remove jobs that are not active from one queue, with all their keys.
 
-  Walking a long list is what costs. Jobs of a group were pushed together, so one that is found leads
-  to those around it: they are overwritten where they stand, and one more walk takes them all off.
-  `together` is how many there may be; `budget.entries` is how many entries may be walked over.
+  Walking a long list is expensive. The jobs of a group were pushed together, so the jobs around one that is
+  found are overwritten in place, and one LREM removes them all. `together` is the largest distance to
+  search; `budget.entries` is the number of list entries that may be walked.
 
-  Returns where each id was, nil if it was nowhere, and whether the budget sufficed to know.
+  Returns id -> the list or set it was in, and whether the budget was sufficient to search for all ids.
 ]]
--- @include bulk
+-- @include call_in_batches
 local function drop_jobs(base, ids, together, budget)
   local wanted, was, known = {}, {}, true
   for _, id in ipairs(ids) do wanted[id] = true end
@@ -49,6 +49,6 @@ local function drop_jobs(base, ids, together, budget)
       redis.call("XADD", base .. "events", "MAXLEN", "~", 10000, "*", "event", "removed", "jobId", id, "prev", was[id])
     end
   end
-  if doomed[1] then bulk("UNLINK", doomed[1], doomed) end
+  if doomed[1] then call_in_batches("UNLINK", doomed[1], doomed) end
   return was, known
 end

@@ -1,18 +1,18 @@
 --[[
-  Take the open members that are not at work out of their queues, as many as the budget allows, and
-  those whose worker is gone for longer than the grace.
+  Remove the open members that are not active from their queues, as many as the budget allows, and the
+  active ones that have been without a worker for longer than the grace.
 
-  Returns how many open members are left, and whether some of them could be dropped in another call.
+  Returns the number of open members left, and whether another call could drop some of them.
 ]]
--- @include place_of
+-- @include split_job_key
 -- @include active_ids
--- @include bulk
+-- @include call_in_batches
 -- @include drop_jobs
 local function drop_pending(k, prefix, now, grace, budget)
   local seen, parents, pending, more = {}, {}, {}, false
   local open = redis.call("SMEMBERS", k.open)
   for _, key in ipairs(open) do
-    local queue, id = place_of(prefix, key)
+    local queue, id = split_job_key(prefix, key)
     local base = prefix .. ":" .. queue .. ":"
     if parents[queue] == nil then parents[queue] = redis.call("ZCARD", base .. "waiting-children") > 0 end
     if active_ids(seen, prefix, queue)[id] then
@@ -20,7 +20,7 @@ local function drop_pending(k, prefix, now, grace, budget)
       if redis.call("EXISTS", key .. ":lock") == 1 then
         if since then redis.call("HDEL", k.parent, "unlocked:" .. key) end
       elseif since and now - tonumber(since) >= grace then
-        -- Nobody will ever finish it. What it did is unknown, so it has failed, after a start.
+        -- No worker will finish it. It may have had effects, so it counts as started and failed.
         redis.call("LREM", base .. "active", 1, id)
         redis.call("SREM", base .. "stalled", id)
         redis.call("UNLINK", key, key .. ":logs")
@@ -61,9 +61,9 @@ local function drop_pending(k, prefix, now, grace, budget)
       end
     end
   end
-  bulk("SREM", k.open, cancelled)
-  bulk("HSET", k.jobs, statuses)
-  bulk("HDEL", k.templates, unneeded)
+  call_in_batches("SREM", k.open, cancelled)
+  call_in_batches("HSET", k.jobs, statuses)
+  call_in_batches("HDEL", k.templates, unneeded)
   redis.call("HINCRBY", k.group, "cancelledCount", #cancelled)
   return redis.call("SCARD", k.open), more
 end

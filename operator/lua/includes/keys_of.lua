@@ -1,10 +1,12 @@
 --[[
-  Name every key of a group. Like BullMQ's own scripts, ours derive keys from a prefix: a group's
-  queues are only known from its books.
+  Return every key that the scripts use for a group. Like BullMQ's own scripts, ours derive keys from a
+  prefix: the queues of a group are only known from its keys. `ledger` is the base key of all ledgers.
 ]]
+-- @include names
 local function keys_of(prefix, gid, queue)
-  local books = prefix .. ":_jobgroups"
-  local parent = books .. ":" .. gid
+  local ledger = prefix .. ":_jobgroups"
+  local parent = ledger .. ":" .. gid
+  local undo = names.undo_id(parent)
   local group = prefix .. ":" .. queue .. ":groups:" .. gid
   return {
     group = group,
@@ -16,18 +18,23 @@ local function keys_of(prefix, gid, queue)
     open = parent .. ":dependencies",
     done = parent .. ":processed",
     failed = parent .. ":unsuccessful",
-    -- Undos that may still have to be made, and the ledger of those made.
+    -- Members that may still need an undo, and the ledger of the undos.
     templates = parent .. ":undos",
-    undo = parent .. "-undo",
-    undo_open = parent .. "-undo:dependencies",
-    undo_done = parent .. "-undo:processed",
-    undo_failed = parent .. "-undo:unsuccessful",
-    -- The wake-up list, and where a group waits to be put on it.
-    books = books,
-    parked = books .. ":waiting-children",
-    wakeups = books .. ":wait",
-    -- With a colon of its own: to BullMQ a name without one is a job, and v6 removes those nobody lists.
-    ended = books .. ":saga:ended",
-    tomb = books .. ":tomb:" .. gid,
+    undo = undo,
+    undo_open = undo .. ":dependencies",
+    undo_done = undo .. ":processed",
+    undo_failed = undo .. ":unsuccessful",
+    -- The wake-up list, and the sorted set from which BullMQ moves a group to that list.
+    ledger = ledger,
+    parked = ledger .. ":waiting-children",
+    wakeups = ledger .. ":wait",
+    -- BullMQ writes both when it adds to the wake-up list.
+    marker = ledger .. ":marker",
+    wakeup_events = ledger .. ":events",
+    -- The owner follows: each has a stream of its changed groups.
+    owner_changes = ledger .. ":changed:",
+    -- The name needs a colon: BullMQ treats a key without one as a job, and v6 removes jobs that are in no list.
+    ended = ledger .. ":saga:ended",
+    tomb = ledger .. ":tomb:" .. gid,
   }
 end

@@ -1,14 +1,15 @@
 --[[
   Add an undo for each member that needs one and has none, as many as the budget allows.
 
-  A member needs one if it completed or, where the mapping of its name says so, if it started at all.
-  It leaves the templates with the undo it got, so no member ever gets two. The return value is
-  spliced in as the JSON text it is: decoding it here would lose digits.
+  A member needs an undo if it completed or, if its mapping asks for that, if it started. It is deleted from
+  the templates together with adding its undo, so no member gets two. The return value is inserted as JSON
+  text: decoding it here would lose digits.
 
-  Returns how many members it did not get to.
+  Returns the number of members that the budget did not cover.
 ]]
--- @include place_of
--- @include bulk
+-- @include names
+-- @include split_job_key
+-- @include call_in_batches
 -- @include open_queue
 -- @include add_job
 -- @include close_queues
@@ -26,16 +27,17 @@ local function make_undos(k, prefix, gid, now, budget)
     if value or started then
       local original = redis.call("HGET", k.templates, key)
       mappings[original] = mappings[original] or cmsgpack.unpack(redis.call("HGET", k.parent, "undo:" .. original))
-      local name, opts, head, tail, from_start = unpack(mappings[original])
-      if value or from_start then
-        local queue_name, id = place_of(prefix, key)
-        local queue = open_queue(queues, prefix, queue_name .. ":compensation")
-        local data = head .. id .. '","originalReturnValue":' .. (value or "null") .. tail
-        undos[#undos + 1] = { queue, { id = id .. "-undo", name = name, data = data, opts = opts } }
-        -- Before the first write: a key of another type there must not leave half of them made.
-        redis.call("HLEN", queue.base .. id .. "-undo")
+      local mapping = mappings[original]
+      if value or mapping.from_start then
+        local queue_name, id = split_job_key(prefix, key)
+        local queue = open_queue(queues, prefix, names.undo_queue(queue_name))
+        local undo_id = names.undo_id(id)
+        local data = mapping.head .. id .. '","originalReturnValue":' .. (value or "null") .. mapping.tail
+        undos[#undos + 1] = { queue, { id = undo_id, name = mapping.name, data = data, opts = mapping.opts } }
+        -- Fail before the first write if the key has another type.
+        redis.call("HLEN", queue.base .. undo_id)
         members[#members + 1] = key
-        keys[#keys + 1] = queue.base .. id .. "-undo"
+        keys[#keys + 1] = queue.base .. undo_id
         made[#made + 1] = keys[#keys]
         made[#made + 1] = key
         budget.undos, budget.bytes = budget.undos - 1, budget.bytes - #data
@@ -43,11 +45,11 @@ local function make_undos(k, prefix, gid, now, budget)
     end
   end
 
-  local family = '{"id":"' .. gid .. '-undo","queueKey":"' .. k.books .. '","fpof":true}'
+  local family = '{"id":"' .. names.undo_id(gid) .. '","queueKey":"' .. k.ledger .. '","fpof":true}'
   for _, undo in ipairs(undos) do add_job(undo[1], undo[2], now, k.undo, family) end
-  bulk("HSET", k.undo, made)
-  bulk("SADD", k.undo_open, keys)
-  bulk("HDEL", k.templates, members)
+  call_in_batches("HSET", k.undo, made)
+  call_in_batches("SADD", k.undo_open, keys)
+  call_in_batches("HDEL", k.templates, members)
   if #undos > 0 then redis.call("HINCRBY", k.group, "undoCount", #undos) end
   close_queues(queues)
   return left

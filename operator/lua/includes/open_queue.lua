@@ -1,8 +1,8 @@
 --[[
-  Read what adding a job to a queue depends on, once a call; `queues` remembers it.
+  Read what adding a job to a queue depends on, once per call; `queues` caches it.
 
-  Reading each key with a command of its type makes a key of another type fail here, before the
-  first write, for Redis rolls nothing back. Only the place the job goes to is looked at.
+  Each key is read with a command of its type, so a key of another type fails here, before the first write:
+  Redis does not roll back. Only the keys that the job will change are read.
 ]]
 local function open_queue(queues, prefix, name, delay, priority)
   local queue = queues[name]

@@ -1,30 +1,30 @@
 --[[
-  Put a settled group where BullMQ will find it, or back on the wake-up list if work is left.
+  Park a settled group, so that BullMQ puts it on the wake-up list when a member finishes, or put it back on
+  the list if work is left.
 
-  Take and park are one call: a group parked after its last member ended would never be woken. An ended
-  group stays parked until it is removed: a member or undo of one that failed may still be retried by
-  hand, and BullMQ 6 removes what nobody lists. `token` is the entry of the wake-up list that led here,
-  if any did.
+  Settling and parking are one call: a group parked after its last member finished would never be woken. An
+  ended group stays parked until it is removed: a failed member or undo may be retried by hand, and BullMQ 6
+  removes jobs that are in no list. `token` is the entry of the wake-up list for the group, or empty.
 ]]
--- @include bands
+-- @include names
+-- @include state_scores
 local function park(k, gid, state, more, token)
-  local events = k.books .. ":events"
   if token ~= "" then redis.call("LREM", k.wakeups, 1, token) end
   if more then
     redis.call("ZREM", k.parked, gid)
     redis.call("RPUSH", k.wakeups, gid)
-    redis.call("ZADD", k.books .. ":marker", 0, "0")
-    -- As BullMQ does: since when a group has been on the list is read from here.
-    redis.call("XADD", events, "*", "event", "waiting", "jobId", gid, "prev", "waiting-children")
+    redis.call("ZADD", k.marker, 0, "0")
+    -- As BullMQ does; read_totals reads here how long a group has been on the list.
+    redis.call("XADD", k.wakeup_events, "*", "event", "waiting", "jobId", gid, "prev", "waiting-children")
   else
     local since = redis.call("HGET", k.group, state == "COMPENSATING" and "failedAt" or "createdAt")
-    local places, above = bands()
-    local score = places[state] + (since or 0)
+    local scores, above = state_scores()
+    local score = scores[state] + (since or 0)
     redis.call("ZADD", k.parked, string.format("%.0f", score), gid)
     if redis.call("EXISTS", k.undo) == 1 then
-      redis.call("ZADD", k.parked, string.format("%.0f", score + above), gid .. "-undo")
+      redis.call("ZADD", k.parked, string.format("%.0f", score + above), names.undo_id(gid))
     end
   end
-  -- BullMQ notes every wake-up here and never trims it.
-  redis.call("XTRIM", events, "MAXLEN", "~", 1000)
+  -- BullMQ adds an event for every wake-up and never trims the stream.
+  redis.call("XTRIM", k.wakeup_events, "MAXLEN", "~", 1000)
 end

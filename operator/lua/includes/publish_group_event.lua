@@ -1,7 +1,7 @@
 --[[
-  Publish a group event where stock QueueEvents of the owning queue hear it.
+  Add a group event to the stream that stock QueueEvents of the owning queue read.
 ]]
-local function announce(k, event, gid, name, ...)
+local function publish_group_event(k, event, gid, name, ...)
   redis.call("XADD", k.events, "MAXLEN", "~", 10000, "*", "event", "group:" .. event,
     "groupId", gid, "groupName", name, ...)
 end

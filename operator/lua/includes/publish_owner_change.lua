@@ -1,10 +1,11 @@
 --[[
-  Let the owner of a group know that it changed, whoever moved it on. A group without one has nobody
-  to tell. Readers remember how far they read, so nothing is taken off; the oldest entries go.
+  Add a group that changed to the stream of its owner, if it has one. Readers keep checkpoints of their own,
+  so entries are never removed except by trimming.
 ]]
-local function tell_owner(k, gid)
+-- @include names
+local function publish_owner_change(k, gid)
   local owner = redis.call("HGET", k.parent, "owner")
-  if owner ~= "headless" then
-    redis.call("XADD", k.books .. ":changed:" .. owner, "MAXLEN", "~", 10000, "*", "group", gid)
+  if owner ~= names.headless then
+    redis.call("XADD", k.owner_changes .. owner, "MAXLEN", "~", 10000, "*", "group", gid)
   end
 end

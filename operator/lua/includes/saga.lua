@@ -1,37 +1,42 @@
 --[[
-  The saga as a table: (state, event) -> state. No I/O: read it, draw it, test it exhaustively.
+  The saga as a table: (state, event) -> state. No I/O.
 
-  What each event is stands behind it; docs/design.md is made of that by `make generate`.
+  The comment after each event explains it; `make generate` writes the comments to docs/design.md.
 ]]
 local SAGA = {
   ACTIVE = {
     all_completed = "COMPLETED", -- every job completed
-    must_undo = "COMPENSATING", -- a job failed for good or the group was given up, and there is something to undo or to wait for
-    nothing_to_undo = "FAILED", -- the same, and there is nothing to undo or to wait for
+    must_undo = "COMPENSATING", -- a job failed for good or the group was cancelled, and there is something to undo or to wait for
+    nothing_to_undo = "FAILED", -- a job failed for good or the group was cancelled, and there is nothing to undo or to wait for
   },
   COMPENSATING = {
-    undone = "FAILED", -- no job is at work any more, and every undo completed
-    undo_failed = "FAILED_COMPENSATION", -- the same, but for an undo that failed for good
+    undone = "FAILED", -- no job is active, and every undo completed
+    undo_failed = "FAILED_COMPENSATION", -- no job is active, every undo finished, and at least one failed for good
   },
   COMPLETED = {},
   FAILED = {},
   FAILED_COMPENSATION = {},
 }
 
-local function saga(state, facts)
-  local event
-  if state == "ACTIVE" then
-    if facts.completed == facts.total then
-      event = "all_completed"
-    elseif facts.failed > 0 or facts.requested then
-      -- Open members are at work, or could not be dropped yet: the end must wait for them.
-      local effects = facts.completed > 0 or facts.open > 0 or facts.undos > 0
-      event = effects and "must_undo" or "nothing_to_undo"
+local saga = {
+  -- A state that is not in the table, as in a damaged hash, has no transitions either.
+  is_terminal = function(state) return next(SAGA[state] or {}) == nil end,
+
+  next_state = function(state, facts)
+    local event
+    if state == "ACTIVE" then
+      if facts.completed == facts.total then
+        event = "all_completed"
+      elseif facts.failed > 0 or facts.requested then
+        -- Open members are active, or have not been dropped yet: the group ends after them.
+        local effects = facts.completed > 0 or facts.open > 0 or facts.undos > 0
+        event = effects and "must_undo" or "nothing_to_undo"
+      end
+    elseif state == "COMPENSATING" then
+      if facts.open == 0 and facts.undos_to_make == 0 and facts.undos_open == 0 then
+        event = facts.undos_failed > 0 and "undo_failed" or "undone"
+      end
     end
-  elseif state == "COMPENSATING" then
-    if facts.open == 0 and facts.undos_to_make == 0 and facts.undos_open == 0 then
-      event = facts.undos_failed > 0 and "undo_failed" or "undone"
-    end
-  end
-  return event and SAGA[state][event] or state
-end
+    return event and SAGA[state][event] or state
+  end,
+}

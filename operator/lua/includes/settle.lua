@@ -1,31 +1,31 @@
 --[[
-  Move one group on: harvest its ledger, decide, do a bounded piece of the work that follows.
+  Settle one group: harvest its ledger, decide the next state, and do a bounded part of the work that follows.
 
-  Whatever it finds, a second call right after finds nothing more to do, unless it returned `more`.
-  `request` is empty, or why the group is to be given up.
+  A second call finds nothing to do, unless the first returned `more`. `request` is empty, or the reason to
+  cancel the group.
 ]]
 -- @include harvest
 -- @include saga
--- @include announce
--- @include tell_owner
+-- @include publish_group_event
+-- @include publish_owner_change
 -- @include first_failure
 -- @include drop_pending
 -- @include make_undos
--- @include bulk
+-- @include call_in_batches
 -- @include undo_results
--- @include sweep
+-- @include apply_retention
 local function settle(k, prefix, gid, now, request, grace)
   local group = redis.call("HMGET", k.group, "state", "totalJobs", "name", "cancelledCount", "undoCount",
     "completedCount", "failedCount")
   local state, total, name = group[1], tonumber(group[2]), group[3]
   local before = state
-  -- Given up once, given up for good, also if that call broke off between dropping and flipping.
+  -- A request is stored, so that it holds even if its call ended before the state changed.
   if request == "" and state == "ACTIVE" then request = redis.call("HGET", k.parent, "requested") or "" end
   local budget = { drops = 200, undos = 200, bytes = 1000000, entries = 300000 }
   local facts = { total = total, requested = request ~= "", undos = 0, undos_to_make = 0 }
 
   local members = harvest(prefix, {
-    open = k.open, done = k.done, failed = k.failed, hash = k.parent, names = k.jobs,
+    open = k.open, done = k.done, failed = k.failed, hash = k.parent, members = k.jobs,
     expected = total - tonumber(group[4]),
     list = function()
       local keys, statuses = {}, redis.call("HGETALL", k.jobs)
@@ -52,7 +52,7 @@ local function settle(k, prefix, gid, now, request, grace)
   local undos = { open = 0, done = 0, failed = 0 }
   if facts.undos > 0 then
     undos = harvest(prefix, {
-      open = k.undo_open, done = k.undo_done, failed = k.undo_failed, hash = k.undo, names = k.undo,
+      open = k.undo_open, done = k.undo_done, failed = k.undo_failed, hash = k.undo, members = k.undo,
       expected = facts.undos,
       list = function()
         local keys, made = {}, redis.call("HGETALL", k.undo)
@@ -65,30 +65,30 @@ local function settle(k, prefix, gid, now, request, grace)
   end
   facts.undos_open, facts.undos_failed = undos.open, undos.failed
 
-  local function note_failure()
+  local function record_failure()
     local job_id, reason, attempts = first_failure(k, prefix)
     if job_id == "" then reason = request end
     redis.call("HSET", k.group, "failedJobId", job_id, "reason", reason, "failedAttempts", attempts, "failedAt", now)
     return job_id, reason
   end
-  -- A group with nothing left to undo passes through COMPENSATING to its end in one call.
+  -- A group with nothing left to undo goes through COMPENSATING to its end in one call.
   repeat
     local from = state
-    state = saga(state, facts)
+    state = saga.next_state(state, facts)
     if state ~= from then
       if state == "COMPLETED" then
-        announce(k, "completed", gid, name)
+        publish_group_event(k, "completed", gid, name)
       elseif state == "COMPENSATING" then
-        local job_id, reason = note_failure()
-        announce(k, "compensating", gid, name, "failedJobId", job_id, "reason", reason)
+        local job_id, reason = record_failure()
+        publish_group_event(k, "compensating", gid, name, "failedJobId", job_id, "reason", reason)
       else
-        if from == "ACTIVE" then note_failure() end
-        announce(k, "failed", gid, name, "state", state, "compensationResults", undo_results(k, prefix))
+        if from == "ACTIVE" then record_failure() end
+        publish_group_event(k, "failed", gid, name, "state", state, "compensationResults", undo_results(k, prefix))
       end
     end
   until state == from
 
-  local ended = state ~= "ACTIVE" and state ~= "COMPENSATING"
+  local ended = saga.is_terminal(state)
   local cancelled = redis.call("HGET", k.group, "cancelledCount")
   local counts = table.concat({ state, facts.completed, facts.failed, cancelled, facts.undos, undos.done, undos.failed }, " ")
   if counts ~= redis.call("HGET", k.group, "counts") then
@@ -102,7 +102,7 @@ local function settle(k, prefix, gid, now, request, grace)
     if facts.completed ~= tonumber(group[6]) then mark(redis.call("HKEYS", k.done), "completed") end
     if facts.failed ~= tonumber(group[7]) then mark(redis.call("ZRANGE", k.failed, 0, -1), "failed") end
     if state == "COMPENSATING" and not more then mark(redis.call("SMEMBERS", k.open), "active") end
-    bulk("HSET", k.jobs, statuses)
+    call_in_batches("HSET", k.jobs, statuses)
     redis.call("HSET", k.group, "state", state, "completedCount", facts.completed, "failedCount", facts.failed,
       "undoneCount", undos.done, "undoFailedCount", undos.failed, "counts", counts, "updatedAt", now)
     if ended and before ~= state then
@@ -110,8 +110,8 @@ local function settle(k, prefix, gid, now, request, grace)
       redis.call("ZADD", k.ended, now, gid)
     end
     redis.call("HINCRBY", k.group, "revision", 1)
-    tell_owner(k, gid)
+    publish_owner_change(k, gid)
   end
-  if ended and not more then more = sweep(k, prefix, now) end
+  if ended and not more then more = apply_retention(k, prefix, now) end
   return state, before, more, facts.open
 end

@@ -1,15 +1,23 @@
 --[[
-  Return a group as jobgroup/snapshot.py reads it, its counts from the ledger as it is now.
+  Return a group as a table with the names of its hash; jobgroup/store/replies.py reads it into a GroupState.
+
+  A field that the hash does not have is left out. Counts come from the ledger, so they are right even if
+  no driver has settled the group yet.
 ]]
 local function snapshot(k, gid)
-  local g = redis.call("HMGET", k.group, "name", "state", "createdAt", "updatedAt", "totalJobs", "cancelledCount",
-    "revision", "failedJobId", "reason", "finishedAt", "undoCount", "failedAt", "failedAttempts")
-  local completed = redis.call("HLEN", k.done)
-  local failed = redis.call("ZCARD", k.failed)
+  local stored = { "name", "state", "createdAt", "updatedAt", "totalJobs", "cancelledCount", "revision",
+    "failedJobId", "reason", "finishedAt", "undoCount", "failedAt", "failedAttempts" }
+  local group = { id = gid, owner = redis.call("HGET", k.parent, "owner") or nil }
+  for n, value in ipairs(redis.call("HMGET", k.group, unpack(stored))) do group[stored[n]] = value or nil end
+
+  local done, failed, open = redis.call("HLEN", k.done), redis.call("ZCARD", k.failed), redis.call("SCARD", k.open)
   local undone, undo_failed = redis.call("HLEN", k.undo_done), redis.call("ZCARD", k.undo_failed)
-  local lost = math.max(0, (g[11] or 0) - undone - undo_failed - redis.call("SCARD", k.undo_open))
-  local removed = math.max(0, g[5] - g[6] - completed - failed - redis.call("SCARD", k.open))
-  return { gid, g[1], g[2], g[3], g[4], g[5], tostring(completed), tostring(failed + removed), g[6], g[7],
-    g[8] or "", g[9] or "", g[10] or "", g[11] or "0", tostring(undone), tostring(undo_failed + lost),
-    g[12] or "", g[13] or "0", redis.call("HGET", k.parent, "owner") }
+  -- Jobs that were removed by hand are in no part of the ledger; they count as failed.
+  local removed = group.totalJobs - group.cancelledCount - done - failed - open
+  local undos_removed = (group.undoCount or 0) - undone - undo_failed - redis.call("SCARD", k.undo_open)
+  group.completedCount = done
+  group.failedCount = failed + math.max(0, removed)
+  group.undoneCount = undone
+  group.undoFailedCount = undo_failed + math.max(0, undos_removed)
+  return group
 end

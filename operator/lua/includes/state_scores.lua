@@ -1,12 +1,12 @@
 --[[
-  Say where in the set of parked groups each state has its place, and how far above a group its undos
-  have theirs, which do not count as groups.
+  Return the lowest score of each state in the set of parked groups, and an offset. The pseudo parent of a
+  group's undos has the score of the group plus the offset, so it is not counted as a group.
 
-  A group's score is when it was made, or when its undoing began, raised by its state's place. So the
-  groups of a state can be counted, and the oldest of them found, without looking at any. Those above
-  1e15 have ended, and are out of the way of a resync.
+  A score is the time when the group was created, or when its compensation began, plus the state's number.
+  So the groups of a state can be counted, and the oldest one found, without reading any group. The states
+  are in the order in which a resync needs them: running, failed, completed.
 ]]
-local function bands()
-  local places = { ACTIVE = 0, COMPENSATING = 1e14, FAILED = 1e15, FAILED_COMPENSATION = 1.1e15, COMPLETED = 2e15 }
-  return places, 5e13
+local function state_scores()
+  local scores = { ACTIVE = 0, COMPENSATING = 1e14, FAILED = 1e15, FAILED_COMPENSATION = 1.1e15, COMPLETED = 2e15 }
+  return scores, 5e13
 end

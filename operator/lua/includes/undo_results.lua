@@ -1,13 +1,13 @@
 --[[
-  Tell how the undos ended, as JSON: the failed ones first, at most 100.
+  Return the results of the undos as JSON: the failed ones first, at most 100.
 ]]
--- @include place_of
+-- @include split_job_key
 local function undo_results(k, prefix)
   local results = {}
   local function add(keys, status)
     for _, key in ipairs(keys) do
       if #results >= 100 then return end
-      local _, id = place_of(prefix, key)
+      local _, id = split_job_key(prefix, key)
       results[#results + 1] = '{"jobId":"' .. id .. '","status":"' .. status .. '"}'
     end
   end

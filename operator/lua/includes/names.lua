@@ -1,0 +1,13 @@
+--[[
+  Name jobs, undos, their queues and the owner of groups without one. jobgroup/model/names.py has the same
+  names; a test compares them.
+]]
+local names = {
+  -- The owner of a group that no operator owns.
+  headless = "headless",
+  job_id = function(gid, index) return gid .. "-" .. index end,
+  -- Also of a group: its second pseudo parent is the parent of its undos.
+  undo_id = function(id) return id .. "-undo" end,
+  undo_queue = function(queue) return queue .. ":compensation" end,
+  job_key = function(prefix, queue, id) return prefix .. ":" .. queue .. ":" .. id end,
+}
