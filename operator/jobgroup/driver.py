@@ -1,10 +1,10 @@
-"""The driver: what moves sagas on. Run as many as you like, kill any of them anywhere.
+"""The driver settles groups. Any number of drivers can run, and each can be killed at any time.
 
-It blocks until a stock worker puts a group on the wake-up list, settles what stands there and
-blocks again. An entry leaves the list in the very call that settles its group, so nothing is lost
-with a driver. Two things wake nobody: a member of a compensating group that goes back to wait, and
-a member removed by hand. The first is looked for every second while it can happen, the second by a
-resync.
+A driver blocks until a stock worker puts a group on the wake-up list, settles the groups on the
+list and blocks again. The call that settles a group also removes its entry, so no entry is lost
+with a driver. Two changes cause no wake-up: a member of a compensating group that waits for a
+retry, and a member that was removed by hand. The driver checks for the first every second while it
+can happen, and for the second with a resync.
 """
 
 import asyncio
@@ -13,21 +13,22 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jobgroup import keys
-from jobgroup.connection import RedisError, backoff, is_transient, leave_if_cancelled
-from jobgroup.snapshot import Settled
-from jobgroup.store import GRACE, Store
+from jobgroup.model import names
+from jobgroup.model.clock import backoff
+from jobgroup.model.snapshot import Settled
+from jobgroup.store.connection import RedisError, is_transient, leave_if_cancelled
+from jobgroup.store.store import GRACE, Store
 
 logger = logging.getLogger(__name__)
 
 BATCH = 100
-# Every so many resyncs also look at groups that have failed.
-ENDED_EVERY = 20
+# Every 20th resync also settles the groups that have failed.
+FAILED_EVERY = 20
 
 
 @dataclass(slots=True)
 class Counters:
-    """What a driver did so far."""
+    """What a driver has done so far."""
 
     wakeups: int = 0
     calls: int = 0
@@ -49,7 +50,7 @@ class Driver:
         grace: int = GRACE,
     ) -> None:
         self.counters = Counters()
-        # When it last came round; Redis being away does not keep it from that.
+        # The time of the last iteration; errors of Redis do not stop the iterations.
         self.alive_at = time.monotonic()
         self._store = store
         self._on_settled = on_settled
@@ -60,7 +61,7 @@ class Driver:
         self._compensating: set[str] = set()
 
     async def run(self) -> None:
-        """Drive until cancelled; whatever Redis does, wait and go on."""
+        """Drive until cancelled; after an error of Redis, wait and continue."""
         failures = 0
         resync_at = recheck_at = 0.0
         while True:
@@ -69,37 +70,37 @@ class Driver:
             try:
                 await self.drain()
                 if time.monotonic() >= resync_at:
-                    await self.resync(ended=self.counters.resyncs % ENDED_EVERY == 0)
+                    await self.resync(failed=self.counters.resyncs % FAILED_EVERY == 0)
                     resync_at = time.monotonic() + self._resync_seconds
                 if self._compensating and time.monotonic() >= recheck_at:
                     await self._settle([(group_id, "") for group_id in self._compensating])
                     recheck_at = time.monotonic() + self._recheck_seconds
                 leave_if_cancelled()
-                await self._store.wait_for_wakeup(
+                await self._store.wakeups.wait(
                     self._recheck_seconds if self._compensating else min(2, self._resync_seconds)
                 )
-                # Not before: it writes, and a Redis that is only to be read refuses that alone.
+                # Reset only here: `wait` writes, and a read-only Redis accepts the reads before it.
                 failures = 0
             except RedisError as error:
                 failures += 1
-                # What a connection lost may be found on another: look at everything again.
+                # After a failover the new primary may lack entries of the list: resync.
                 resync_at = 0.0
                 self._report("", error, waits=is_transient(error))
                 await asyncio.sleep(backoff(failures))
 
     async def drain(self) -> None:
         """Settle until the wake-up list is empty."""
-        while tokens := await self._store.wakeups(BATCH):
+        while tokens := await self._store.wakeups.first(BATCH):
             self.counters.wakeups += len(tokens)
-            await self._settle([(keys.group_of(token), token) for token in tokens])
+            await self._settle([(names.group_of_wakeup(token), token) for token in tokens])
 
-    async def resync(self, ended: bool = False) -> int:
-        """Look at every unfinished group and return how many nobody would have woken.
+    async def resync(self, failed: bool = False) -> int:
+        """Settle every group that has not ended; return how many moved on without a wake-up.
 
-        A group that failed is worth a look, too: 5.x wakes nobody when it retries in bulk.
+        With `failed`, also settle failed groups: a bulk retry of BullMQ 5 causes no wake-up.
         """
-        tokens = await self._store.parked(ended)
-        groups = list(dict.fromkeys(keys.group_of(token) for token in tokens))
+        tokens = await self._store.wakeups.parked(failed)
+        groups = list(dict.fromkeys(names.group_of_wakeup(token) for token in tokens))
         repaired = 0
         for start in range(0, len(groups), BATCH):
             page = groups[start : start + BATCH]
@@ -112,23 +113,23 @@ class Driver:
         return repaired
 
     async def _settle(self, tokens: list[tuple[str, str]]) -> list[Settled]:
-        """Settle these groups in one round trip; one that cannot be settled holds up no other."""
+        """Settle groups in one round trip; report a group that cannot be settled and go on."""
         self.counters.calls += len(tokens)
         self.alive_at = time.monotonic()
-        answers = await self._store.settle(tokens, grace=self._grace)
+        results = await self._store.settle(tokens, grace=self._grace)
         settled = []
-        for (group_id, token), answer in zip(tokens, answers, strict=True):
-            if isinstance(answer, Settled):
-                settled.append(answer)
-                self._watch(answer)
+        for (group_id, token), result in zip(tokens, results, strict=True):
+            if isinstance(result, Settled):
+                settled.append(result)
+                self._watch(result)
             else:
                 self._compensating.discard(group_id)
-            if isinstance(answer, Exception):
-                if is_transient(answer):
-                    raise answer
-                self._report(group_id, answer, waits=False)
+            if isinstance(result, Exception):
+                if is_transient(result):
+                    raise result
+                self._report(group_id, result, waits=False)
                 if token:
-                    await self._store.set_aside(token)
+                    await self._store.wakeups.set_aside(token)
         return settled
 
     def _watch(self, settled: Settled) -> None:

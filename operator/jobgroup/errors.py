@@ -1,53 +1,53 @@
-"""One exception for each way a group is refused.
+"""One exception for each reason to refuse a group.
 
-`code` is the first word of what a Lua script says; the store turns one into the other.
+`code` is the first word of a script's error reply; store/replies.py maps it to the exception.
 """
 
 
 class JobGroupError(Exception):
-    """The root of all that this package raises on purpose."""
+    """The base class of all exceptions that this package defines."""
 
 
 class InvalidSpecError(JobGroupError):
-    """A definition that breaks a rule; nothing was written."""
+    """The definition is invalid; nothing was written."""
 
 
 class EmptyGroupError(InvalidSpecError):
-    """A group without jobs."""
+    """The group has no jobs."""
 
     def __init__(self) -> None:
         super().__init__("Group must contain at least one job")
 
 
 class UnknownCompensationError(InvalidSpecError):
-    """A compensation for a job that is not in the group."""
+    """A compensation is for a job that is not in the group."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f'Compensation key "{key}" does not match any job name')
 
 
 class JobInFlowError(InvalidSpecError):
-    """A job that already has a parent."""
+    """A job already has a parent."""
 
     def __init__(self) -> None:
         super().__init__("A job cannot belong to both a group and a flow")
 
 
 class JobInGroupError(InvalidSpecError):
-    """A job that already names a group."""
+    """A job already belongs to a group."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f'Job "{name}" already belongs to a group')
 
 
 class RefusedError(JobGroupError):
-    """What Redis knows forbids the call; `code` is how its script says so."""
+    """A script refused the call because of the data in Redis."""
 
     code = ""
 
 
 class GroupNotFoundError(RefusedError):
-    """No group has this id."""
+    """There is no group with this id."""
 
     code = "GROUPNOTFOUND"
 
@@ -56,13 +56,13 @@ class GroupNotFoundError(RefusedError):
 
 
 class InvalidGroupStateError(RefusedError):
-    """The group's state forbids the call."""
+    """The state of the group does not allow the call."""
 
     code = "INVALIDSTATE"
 
 
 class GroupExistsError(RefusedError):
-    """Another group has this id."""
+    """Another group already has this id."""
 
     code = "GROUPEXISTS"
 
@@ -71,29 +71,31 @@ class GroupExistsError(RefusedError):
 
 
 class GroupRemovedError(RefusedError):
-    """A group of this id was removed, and stays removed."""
+    """A group with this id was removed; its id cannot be used again for 30 days."""
 
     code = "GROUPREMOVED"
 
     def __init__(self, group_id: str) -> None:
-        super().__init__(f"Group {group_id} was removed and cannot be made again")
+        super().__init__(f"Group {group_id} was removed and cannot be created again")
 
 
 class RedisStateLostError(RefusedError):
-    """A part of the group is gone: it ran, and nobody knows how far."""
+    """Redis lost keys of the group, so it is unknown which of its jobs ran."""
 
     code = "STATELOST"
 
     def __init__(self, group_id: str) -> None:
-        super().__init__(f"Redis has lost a part of group {group_id}; it is not run again")
+        super().__init__(
+            f"Redis has lost part of the data of group {group_id}; it will not be run again"
+        )
 
 
-class SpoiltKeyError(RefusedError):
-    """A key that the group needs holds what nobody of us writes there."""
+class CorruptKeyError(RefusedError):
+    """A key of the group has the wrong type or an invalid value."""
 
 
 class JobExistsError(RefusedError):
-    """A key stands where a member would go."""
+    """A job with the key of a member already exists."""
 
     code = "JOBEXISTS"
 

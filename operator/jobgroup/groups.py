@@ -1,7 +1,7 @@
-"""The Python API: make groups, look at them, give them up, wait for them.
+"""The Python API: create, read, cancel and remove groups, and wait for them.
 
-Every method is safe to call while workers run and drivers drive. Only a driver moves groups on; see
-jobgroup/driver.py.
+All methods are safe to call while workers and drivers run. Only a driver moves groups from state to
+state; see jobgroup/driver.py.
 """
 
 import asyncio
@@ -12,32 +12,36 @@ import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
 
-from jobgroup import keys
-from jobgroup.connection import RedisError, backoff, connect, is_transient, leave_if_cancelled
+from jobgroup.definition.plan import Plan, plan_group
+from jobgroup.definition.spec import check_group_id, parse_group
 from jobgroup.errors import (
     GroupNotFoundError,
     InvalidGroupStateError,
     InvalidSpecError,
     JobGroupError,
 )
-from jobgroup.plan import Plan, plan_group
-from jobgroup.snapshot import GroupEvent, GroupJob, GroupNode, GroupState
-from jobgroup.spec import check_group_id, parse_group
-from jobgroup.store import Store
+from jobgroup.model import names
+from jobgroup.model.clock import backoff
+from jobgroup.model.snapshot import GroupEvent, GroupJob, GroupNode, GroupState
+from jobgroup.store.connection import RedisError, connect, is_transient, leave_if_cancelled
+from jobgroup.store.store import Store
 
-# Shorter than the five seconds after which redis-py 8 gives up on a read.
+# Less than the five seconds after which redis-py 8 ends a read.
 _BLOCK_MS = 2000
 
 
 class JobGroups:
-    """Groups in one Redis, under one BullMQ prefix."""
+    """The groups in one Redis below one BullMQ prefix."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     @classmethod
     def connect(cls, url: str = "redis://127.0.0.1:6379/0", prefix: str = "bull") -> Self:
-        """Open a client of one's own; close it with `aclose` or as a context manager."""
+        """Open a client; close it with `aclose` or use it as a context manager.
+
+        Raise InvalidSpecError if the URL has a parameter that redis-py does not accept.
+        """
         return cls(Store(connect(url), prefix))
 
     async def add_group(
@@ -47,7 +51,7 @@ class JobGroups:
         compensation: Mapping[str, Any] | None = None,
         group_id: str | None = None,
     ) -> GroupNode:
-        """Create a group and all its jobs, or nothing."""
+        """Create a group with all its jobs, or nothing."""
         group = {"name": name, "jobs": jobs, "compensation": compensation, "group_id": group_id}
         (node,) = await self.add_groups([group])
         if isinstance(node, JobGroupError):
@@ -57,10 +61,10 @@ class JobGroups:
     async def add_groups(
         self, groups: Sequence[Mapping[str, Any]]
     ) -> list[GroupNode | JobGroupError]:
-        """Create many groups down one pipeline, each atomic by itself.
+        """Create many groups in one pipeline, each of them atomically.
 
-        A mistake in any definition is raised before anything is sent. What Redis refuses of one
-        group stands in its place in the answer and holds up no other.
+        An invalid definition is raised before anything is sent. If Redis refuses a group, its
+        result is the exception, and the other groups are created.
         """
         plans = [
             plan_group(
@@ -69,10 +73,10 @@ class JobGroups:
             )
             for group in groups
         ]
-        answers = await self.store.create(plans)
+        results = await self.store.create(plans)
         return [
-            answer if isinstance(answer, JobGroupError) else self._node(plan, group["jobs"])
-            for plan, group, answer in zip(plans, groups, answers, strict=True)
+            result if isinstance(result, JobGroupError) else self._node(plan, group["jobs"])
+            for plan, group, result in zip(plans, groups, results, strict=True)
         ]
 
     async def get_group_state(self, group_id: str) -> GroupState | None:
@@ -83,11 +87,11 @@ class JobGroups:
         return None
 
     async def get_group_jobs(self, group_id: str) -> list[GroupJob]:
-        """Return where each job of a group is now."""
+        """Return the jobs of a group with their current status."""
         return await self.store.read_jobs(group_id)
 
     async def cancel_group(self, group_id: str) -> GroupState:
-        """Cancel what is pending and undo what completed."""
+        """Cancel a group: drop its pending jobs and undo the completed ones."""
         try:
             return await self.store.cancel(group_id)
         except InvalidGroupStateError as refusal:
@@ -97,26 +101,25 @@ class JobGroups:
             raise InvalidGroupStateError(f"Cannot cancel group in state {state}") from None
 
     async def remove_group(self, group_id: str) -> None:
-        """Remove an ended group with its jobs, undos and keys; its id can never be used again."""
+        """Remove an ended group with its jobs, undos and keys; its id is blocked for 30 days."""
         try:
             await self.store.remove(group_id)
         except InvalidGroupStateError as refusal:
             raise InvalidGroupStateError(f"Cannot remove group in state {refusal}") from None
 
     async def wait_for_group(self, group_id: str, timeout: float | None = None) -> GroupState:  # noqa: ASYNC109
-        """Return a group once it has ended; TimeoutError if it has not after so many seconds.
+        """Return a group when it has ended; raise TimeoutError after this number of seconds.
 
-        A Redis that goes away meanwhile is waited for.
+        Continue to wait while Redis is unavailable.
         """
         deadline = time.monotonic() + (math.inf if timeout is None else timeout)
         overdue = f"Group {group_id} has not ended after {timeout} s"
         last, failures = "", 0
         while True:
-            # Not asyncio.timeout: it cancels, and redis-py swallows some cancellations.
+            # Not asyncio.timeout: it cancels, and redis-py suppresses some cancellations.
             leave_if_cancelled()
             try:
-                # Where the stream ends is noted before the state is read, so nothing between the
-                # two goes unheard.
+                # Read the end of the stream before the state, so that no event is missed.
                 queue = await self.store.owning_queue(group_id)
                 last = last or await self.store.streams.newest_event(queue)
                 state = await self.store.read(group_id)
@@ -132,14 +135,12 @@ class JobGroups:
                 if not is_transient(error):
                     raise
                 if time.monotonic() > deadline:
-                    raise TimeoutError(
-                        f"Group {group_id} has not ended after {timeout} s"
-                    ) from None
+                    raise TimeoutError(overdue) from None
                 failures += 1
                 await asyncio.sleep(min(backoff(failures), max(0, deadline - time.monotonic())))
 
     async def _pause(self, queue: str, group_id: str, last_id: str, deadline: float) -> str:
-        """Wait until the stream speaks of this group, or for a while: it may have been trimmed."""
+        """Wait for an event of this group, at most two seconds: a trimmed stream has none."""
         until = min(deadline, time.monotonic() + _BLOCK_MS / 1000)
         while (left := until - time.monotonic()) > 0:
             last_id, found = await self._read_events(queue, last_id, max(1, int(left * 1000)))
@@ -148,7 +149,7 @@ class JobGroups:
         return last_id
 
     async def events(self, queue: str, last_id: str | None = None) -> AsyncIterator[GroupEvent]:
-        """Yield the group events of a queue's groups, from now or from after a given event on."""
+        """Yield the group events of a queue after a given event; by default, new events."""
         last_id = last_id or await self.store.streams.newest_event(queue)
         while True:
             last_id, found = await self._read_events(queue, last_id)
@@ -170,14 +171,14 @@ class JobGroups:
         prefix = self.store.prefix
         queues = [job["queueName"] for job in jobs]
         made = [
-            GroupJob(job_id, keys.job(prefix, queue, job_id), "pending", queue)
+            GroupJob(job_id, names.job_key(prefix, queue, job_id), "pending", queue)
             for job_id, queue in zip(plan.job_ids, queues, strict=True)
         ]
         return GroupNode(plan.group_id, plan.group_name, tuple(made))
 
     async def aclose(self) -> None:
         """Close the client."""
-        await self.store.redis.aclose()
+        await self.store.aclose()
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,7 +1,7 @@
-"""The text of a file -> the plans of the groups in it, or the sentence that says what is wrong.
+"""The text of a file -> the plans of its groups, or an error with the place in the file. Pure.
 
-A file is JSON, or YAML of one or more documents. Each document is a plain definition, as the Python
-API takes it, or a whole JobGroup manifest, as `kubectl apply` takes it. Everything here is pure.
+A file is JSON, or YAML with one or more documents. Each document is a plain definition with the
+arguments of the Python API, or a JobGroup manifest as for `kubectl apply`.
 """
 
 import json
@@ -17,30 +17,31 @@ try:
 except ImportError:  # pragma: no cover (a PyYAML built without libyaml: six times slower)
     from yaml import SafeLoader  # type: ignore[assignment]
 
+from jobgroup.definition.plan import Plan, plan_group
+from jobgroup.definition.spec import check_group_id, parse_group
 from jobgroup.errors import InvalidSpecError
-from jobgroup.plan import Plan, plan_group
-from jobgroup.resource import API_VERSION, KIND, JobGroupSpec, Settings
-from jobgroup.spec import check_group_id, parse_group
+from jobgroup.resource.jobgroup_spec import JobGroupSpec, Settings
+from jobgroup.resource.kinds import API_VERSION, JOBGROUP
 
 _PLAIN = {"name", "jobs", "compensation", "groupId"}
 _MANIFEST = {"apiVersion", "kind", "metadata", "spec", "status"}
-# What a manifest may ask of the operator and nobody else would keep. Without a resource, nobody
-# deletes one.
-_OPERATORS_OWN = Settings.model_fields.keys() - {"deletionPolicy"}
+# Fields that only the operator supports. deletionPolicy is ignored: without a resource, nothing is
+# deleted.
+_OPERATOR_FIELDS = Settings.model_fields.keys() - {"deletionPolicy"}
 
 _NUMBERS = {"int", "float", "timestamp"}
 _TAG = "tag:yaml.org,2002:"
 
 
 def read_plans(text: str, source: str, group_id: str | None = None) -> list[Plan]:
-    """Return a plan for each group in a file; one mistake anywhere refuses all of it."""
+    """Return a plan for each group in a file; raise InvalidSpecError if any of them is invalid."""
     place = source
     try:
         documents = [document for document in _load(text, source) if document is not None]
         if not documents:
-            raise InvalidSpecError("there is no group in it")
+            raise InvalidSpecError("the file contains no group")
         if group_id and len(documents) > 1:
-            raise InvalidSpecError(f"one id cannot name all {len(documents)} groups in it")
+            raise InvalidSpecError(f"--id names one group, but the file contains {len(documents)}")
         plans = []
         for number, document in enumerate(documents, 1):
             place = f"{source}, document {number}" if len(documents) > 1 else source
@@ -49,13 +50,13 @@ def read_plans(text: str, source: str, group_id: str | None = None) -> list[Plan
     except InvalidSpecError as error:
         raise InvalidSpecError(f"{place}: {error}") from None
     except RecursionError:
-        raise InvalidSpecError(f"{place}: it is nested too deeply") from None
+        raise InvalidSpecError(f"{place}: nested too deeply") from None
     except ValueError as error:  # a number of more digits than Python reads
         raise InvalidSpecError(f"{place}: {error}") from None
 
 
 def _plan(document: Any, group_id: str | None) -> Plan:
-    # Whatever stands in these fields: who checks them says what is wrong with it.
+    # parse_group and check_group_id validate the values of these fields.
     fields: dict[str, Any] = {**dict.fromkeys(_PLAIN), **_definition(document)}
     group = parse_group(fields["name"], fields["jobs"] or [], fields["compensation"])
     chosen = check_group_id(group_id or fields["groupId"] or str(uuid.uuid4()))
@@ -63,22 +64,22 @@ def _plan(document: Any, group_id: str | None) -> Plan:
 
 
 def _definition(document: Any) -> dict[str, Any]:
-    """Return a document as a plain definition, whichever of the two it is."""
+    """Return a document as a plain definition."""
     _mapping(document, "a group")
     if not document.keys() & {"apiVersion", "kind"}:
         return _only(_PLAIN, document)
     found = (document.get("apiVersion"), document.get("kind"))
-    if found != (API_VERSION, KIND):
+    if found != (API_VERSION, JOBGROUP.name):
         raise InvalidSpecError(
-            f"apiVersion and kind must be {API_VERSION} {KIND}, not {found[0]} {found[1]}"
+            f"apiVersion and kind must be {API_VERSION} {JOBGROUP.name}, not {found[0]} {found[1]}"
         )
     _only(_MANIFEST, document)
     spec = _mapping(document.get("spec"), "spec")
     metadata = _mapping(document.get("metadata") or {}, "metadata")
-    for field in sorted(_OPERATORS_OWN & spec.keys()):
+    for field in sorted(_OPERATOR_FIELDS & spec.keys()):
         if spec[field]:
             raise InvalidSpecError(
-                f"spec.{field}: only the operator keeps this, so leave it out here"
+                f"spec.{field}: only the operator supports this field; remove it"
             )
     _only(JobGroupSpec.model_fields, spec, "spec.")
     return {**spec, "name": spec.get("name") or metadata.get("name"), "groupId": None}
@@ -93,12 +94,12 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
 def _only(known: Iterable[str], mapping: dict[str, Any], where: str = "") -> dict[str, Any]:
     for field in mapping:
         if field not in known:
-            raise InvalidSpecError(f"{where}{field}: there is no such field")
+            raise InvalidSpecError(f"{where}{field}: unknown field")
     return mapping
 
 
 def _load(text: str, source: str) -> list[Any]:
-    """Return the documents of a text. JSON goes first: to YAML, a tab in it would be a mistake."""
+    """Return the documents of a text. JSON is tried first, because YAML rejects its tabs."""
     try:
         return [json.loads(text, object_pairs_hook=_json_object)]
     except json.JSONDecodeError as error:
@@ -108,15 +109,15 @@ def _load(text: str, source: str) -> list[Any]:
     try:
         return list(yaml.load_all(text, _Loader))
     except yaml.MarkedYAMLError as error:
-        raise InvalidSpecError(_yaml_sentence(error, text)) from None
+        raise InvalidSpecError(_yaml_message(error, text)) from None
     except yaml.YAMLError as error:
         raise InvalidSpecError(str(error).partition("\n")[0]) from None
     except (AttributeError, KeyError) as error:
-        # PyYAML trips over `!!bool maybe` and `!!timestamp soon`.
-        raise InvalidSpecError(f"a value does not fit its tag: {error}") from None
+        # PyYAML raises these for `!!bool maybe` and `!!timestamp soon`.
+        raise InvalidSpecError(f"a value does not match its tag: {error}") from None
 
 
-def _yaml_sentence(error: yaml.MarkedYAMLError, text: str) -> str:
+def _yaml_message(error: yaml.MarkedYAMLError, text: str) -> str:
     mark = error.problem_mark or error.context_mark
     if mark is None:
         return str(error.problem)
@@ -131,12 +132,12 @@ def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidSpecError(f'the key "{twice}" stands twice in one mapping')
+        raise InvalidSpecError(f'the key "{twice}" appears twice in one mapping')
     return made
 
 
 class _Loader(SafeLoader):
-    """YAML as kubectl reads it: dates, 12:30 and all keys are texts, 1e3 is a number."""
+    """YAML as kubectl reads it: dates, 12:30 and all keys are strings, 1e3 is a number."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own way)
         first: [pair for pair in pairs if pair[0].removeprefix(_TAG) not in _NUMBERS]
@@ -144,7 +145,7 @@ class _Loader(SafeLoader):
     }
 
     def construct_document(self, node: Any) -> Any:
-        _settle_keys(node, set())
+        _normalize_keys(node, set())
         return super().construct_document(node)
 
 
@@ -166,25 +167,26 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _settle_keys(node: yaml.Node, seen: set[int]) -> None:
-    """Make each key the text it is written as, for JSON knows no others, and refuse a second one.
+def _normalize_keys(node: yaml.Node, seen: set[int]) -> None:
+    """Make every key a string, as in JSON, and raise if a mapping has the same key twice.
 
-    Before the document is built: there 1 and true are the same key, and merging (<<) repeats some.
+    This happens before the document is built: after that, 1 and true would be the same key, and
+    merging (<<) would have repeated keys.
     """
     if id(node) in seen:
         return
     seen.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
-            _settle_keys(item, seen)
+            _normalize_keys(item, seen)
     elif isinstance(node, yaml.MappingNode):
         names = set()
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in names:
-                    problem = f'the key "{key.value}" stands twice in one mapping'
+                    problem = f'the key "{key.value}" appears twice in one mapping'
                     raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
                 names.add(key.value)
                 if key.tag != f"{_TAG}merge":
                     key.tag = f"{_TAG}str"
-            _settle_keys(value, seen)
+            _normalize_keys(value, seen)

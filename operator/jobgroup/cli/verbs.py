@@ -1,4 +1,4 @@
-"""What each verb of the command line does; what it prints is for people, or JSON for programs."""
+"""One function for each verb: it prints text or JSON and returns the exit code."""
 
 import asyncio
 import json
@@ -12,23 +12,24 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from jobgroup import Driver, JobGroupError, JobGroups
-from jobgroup.errors import GroupNotFoundError
-from jobgroup.progress import (
+from jobgroup.cli.output import (
     group_fields,
     group_line,
     is_overdue,
     job_fields,
     listing,
     live_line,
+    program,
     table,
-    time_of,
 )
-from jobgroup.snapshot import GroupState, Settled
+from jobgroup.errors import GroupNotFoundError
+from jobgroup.model.snapshot import GroupState, Settled
+from jobgroup.model.text import time_of
 
 OK, NOT_COMPLETED, REFUSED = 0, 1, 2
-LOOK_SECONDS = 0.25
-# So many looks without a change, at a group a driver would move on at once: nobody drives.
-LOOKS_BEFORE_HINT = 12
+POLL_SECONDS = 0.25
+# After so many reads without a change of a group that can advance, no driver is running.
+POLLS_BEFORE_HINT = 12
 MOST_REMEMBERED = 10_000
 
 
@@ -86,7 +87,7 @@ async def drive(groups: JobGroups, args: Namespace) -> int:
             say(render(args, group, stamped))
         if not group.ended:
             states[group.id] = group.state
-        if len(states) > MOST_REMEMBERED:  # another driver may have seen the end of the oldest
+        if len(states) > MOST_REMEMBERED:  # another driver may have ended the oldest
             del states[next(iter(states))]
 
     logging.basicConfig(format="jobgroup: %(message)s")
@@ -106,16 +107,16 @@ async def drive(groups: JobGroups, args: Namespace) -> int:
 
 
 async def watch(groups: JobGroups, args: Namespace, group_ids: Sequence[str]) -> int:
-    """Show groups whenever they changed, until all have ended."""
+    """Show groups after each change until all have ended."""
     live = len(group_ids) == 1 and args.output == "text" and is_terminal()
-    running, shown, code, looks = list(group_ids), dict[str, str](), OK, 0
+    running, shown, code, polls = list(group_ids), dict[str, str](), OK, 0
     try:
         while running:
             for group_id in list(running):
                 group = await state_of(groups, group_id)
                 text = render(args, group)
                 if shown.get(group_id) != text:
-                    shown[group_id], looks = text, 0
+                    shown[group_id], polls = text, 0
                     if live:
                         width = shutil.get_terminal_size().columns
                         text = f"\r\033[K{text if group.ended else live_line(group, width)}"
@@ -123,11 +124,11 @@ async def watch(groups: JobGroups, args: Namespace, group_ids: Sequence[str]) ->
                 if group.ended:
                     running.remove(group_id)
                     code = code if group.state == "COMPLETED" else NOT_COMPLETED
-                elif looks == LOOKS_BEFORE_HINT and is_overdue(group):
-                    complain(f"nobody drives {group_id}; run `python -m jobgroup drive`", OK)
+                elif polls == POLLS_BEFORE_HINT and is_overdue(group):
+                    complain(f"no driver advances {group_id}; run `{program()} drive`", OK)
             if running:
-                looks += 1
-                await asyncio.sleep(LOOK_SECONDS)
+                polls += 1
+                await asyncio.sleep(POLL_SECONDS)
     finally:
         if live and running:
             say("")
@@ -135,7 +136,7 @@ async def watch(groups: JobGroups, args: Namespace, group_ids: Sequence[str]) ->
 
 
 def is_terminal() -> bool:
-    """Say whether a line that was written can be written over."""
+    """Return whether a line of the output can be overwritten."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 

@@ -1,7 +1,7 @@
-"""`make generate`: what the docs say of both resources and of the saga's table. Pure but for main.
+"""`make generate`: write the reference of all kinds and the saga table. Pure except for main.
 
-The reference is made of the CRDs, so it says what `kubectl explain` says; the table of the saga is
-taken from lua/includes/saga.lua with the comments that explain it there.
+The reference is generated from the CRDs, so it has the descriptions that `kubectl explain` prints.
+The saga table is generated from lua/includes/saga.lua and its comments.
 """
 
 import re
@@ -10,20 +10,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from jobgroup.crd import jobgroup_crd
-from jobgroup.options import MAX_COUNT
-from jobgroup.pool_crd import workerpool_crd
-from jobgroup.scripts import FOLDER
-from jobgroup.structural import Schema
+from jobgroup.crd.generate import CRDS
+from jobgroup.crd.structural import Schema
+from jobgroup.definition.options import MAX_COUNT
+from jobgroup.store.scripts import FOLDER
 
 _OPENING = """\
 # Reference
 
-Every field of both resources, as `kubectl explain` tells them too. `make generate` makes this page
-of the models in `operator/jobgroup/`. [The resource](resource.md) and [the pool](workerpool.md) say
-what is refused and what can be changed, [the guide](guide.md) how to use it all.
+Every field of both resources, with the descriptions that `kubectl explain` prints. `make generate`
+writes this page from the models in `operator/jobgroup/`. [The JobGroup resource](resource.md) and
+[the WorkerPool resource](workerpool.md) describe what is refused and what can be changed, and
+[the guide](guide.md) how to use both.
 """
-_HEAD = "| field | kind | default | |\n| --- | --- | --- | --- |\n"
+_HEAD = "| field | type | default | |\n| --- | --- | --- | --- |\n"
 _REFUSED = "Refused: "
 
 _STATE = re.compile(r"^  ([A-Z_]+) = \{", re.MULTILINE)
@@ -32,19 +32,19 @@ _MARKED = re.compile(r"(<!-- generated: saga -->\n).*(<!-- end -->)", re.DOTALL)
 
 
 def reference() -> str:
-    """Return the page about both resources."""
-    return "\n".join([_OPENING, _resource(jobgroup_crd()), _resource(workerpool_crd())])
+    """Return docs/reference.md."""
+    return "\n".join([_OPENING, *(_resource(crd()) for crd in CRDS.values())])
 
 
 def design(page: str, lua: str) -> str:
-    """Return the page about the design with the saga's table as it is."""
-    rows = [f"| {state} | {why} | {to} |\n" for state, _, to, why in transitions(lua)]
+    """Return docs/design.md with the current saga table."""
+    rows = [f"| {state} | {event} | {to} |\n" for state, _, to, event in transitions(lua)]
     table = "| from | when | to |\n| --- | --- | --- |\n" + "".join(rows)
     return _MARKED.sub(lambda found: f"{found[1]}\n{table}\n{found[2]}", page)
 
 
 def transitions(lua: str) -> list[tuple[str, str, str, str]]:
-    """Return the table in saga.lua: state, event, next state, and what the event is."""
+    """Return the rows of saga.lua: state, name of the event, next state, description."""
     _, *parts = _STATE.split(lua)
     states = zip(parts[::2], parts[1::2], strict=True)
     return [(state, *found) for state, body in states for found in _TRANSITION.findall(body)]
@@ -68,11 +68,11 @@ def _resource(crd: Mapping[str, Any]) -> str:
 def _rows(schema: Schema, path: str) -> Iterator[str]:
     required = schema.get("required", ())
     for name, field in schema.get("properties", {}).items():
-        said = field.get("description", "")
-        if said.startswith(_REFUSED):
+        description = field.get("description", "")
+        if description.startswith(_REFUSED):
             continue
         default = "**required**" if name in required else _default(field)
-        yield f"| `{path}{name}` | {_kind(field)} | {default} | {_escaped(said)} |\n"
+        yield f"| `{path}{name}` | {_type(field)} | {default} | {_escaped(description)} |\n"
         if "items" in field:
             yield from _rows(field["items"], f"{path}{name}[].")
         elif "additionalProperties" in field:
@@ -88,7 +88,7 @@ def _default(field: Schema) -> str:
     return "" if default in (None, {}, []) else f"`{default}`"
 
 
-def _kind(field: Schema) -> str:
+def _type(field: Schema) -> str:
     if "enum" in field:
         *others, last = (f"`{value}`" for value in field["enum"])
         return f"{', '.join(others)} or {last}"
@@ -97,14 +97,14 @@ def _kind(field: Schema) -> str:
         most = "or more" if field["maximum"] == MAX_COUNT else f"to {field['maximum']:,}"
         return f"{field['minimum']:,} {most}"
     if kind == "string":
-        return field.get("format") or f"text, at most {field['maxLength']:,}"
+        return field.get("format") or f"string, at most {field['maxLength']:,}"
     if kind == "array":
         return f"list, at most {field['maxItems']:,}"
     if kind == "object":
         return f"map, at most {field['maxProperties']:,}" if "maxProperties" in field else "object"
     if kind == "boolean":
         return "`true` or `false`"
-    return "several kinds" if "properties" in field else "any JSON"
+    return "several types" if "properties" in field else "any JSON"
 
 
 def _escaped(text: str) -> str:
@@ -112,7 +112,7 @@ def _escaped(text: str) -> str:
 
 
 def main(folder: Path) -> None:
-    """Write both pages into the folder of the docs."""
+    """Write both pages into the folder docs/."""
     (folder / "reference.md").write_text(reference())
     page = folder / "design.md"
     page.write_text(design(page.read_text(), (FOLDER / "includes/saga.lua").read_text()))

@@ -1,39 +1,39 @@
-"""The CEL rules of a JobGroup: what the API server refuses, and the sentence it says.
+"""The CEL rules of a JobGroup and their messages; jobgroup.py adds them to the schema. Pure.
 
-Each stays within the server's budget for an object of 2,000 jobs and as many compensations. They
-stand on whole lists: a rule of each job would be started 2,000 times, at every write of a status
-too. Pure; crd.py puts them in place.
+Each rule stays within the cost limit of the API server for 2,000 jobs and as many compensations.
+Rules apply to whole lists: the server would evaluate a rule for each job 2,000 times, also when
+only the status is written.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-from jobgroup import keys
 from jobgroup.errors import EmptyGroupError, JobInFlowError
+from jobgroup.model.names import LEDGER_QUEUE
 
 Rule = dict[str, Any]
 
 
 def on_create(rule: str, **rest: str) -> Rule:
-    """Make a rule that only a new object pays for; what it looks at cannot be changed later."""
+    """Return a rule that is evaluated only on creation, because its fields are immutable."""
     return {"rule": f"oldSelf.hasValue() || {rule}", "optionalOldSelf": True, **rest}
 
 
 def _fixed(field: str) -> str:
-    return f"{field} cannot be changed: make a new JobGroup"
+    return f"{field} cannot be changed: create a new JobGroup"
 
 
-# A one-element list is CEL's way of giving a value a name: a map of all job names, made once. To
-# look each key up in the list instead would cost the square of the jobs, beyond any budget.
+# A list of one element binds a value to a variable in CEL: here a map of all job names, built once.
+# Searching the list for each key would be quadratic in the jobs and exceed the cost limit.
 _NAMES = "[self.jobs.transformMapEntry(i, j, {j.name: true})]"
 
 _STATE = "has(self.status) && has(self.status.state)"
 
 
-# Only a write of the status changes the status, and such a write changes nothing else: it need not
-# pay for comparing 2,000 jobs. Nearly all of them change one of these. To compare whole statuses
-# would catch the rest, but costs more than to compare the jobs of most groups. There always is a
-# status, for it has a default.
+# A write of the status cannot change the spec, so these rules skip the comparison of up to 2,000
+# jobs if the status changed. Nearly all writes of a status change one of these three fields.
+# Comparing whole statuses would cost more than comparing the jobs of most groups. The status always
+# exists, because it has a default.
 def _moved(field: str) -> str:
     new, old = f"self.status.{field}", f"oldSelf.status.{field}"
     return f"has({new}) && (!has({old}) || {new} != {old})"
@@ -42,7 +42,7 @@ def _moved(field: str) -> str:
 _STATUS_WRITE = " || ".join(f"({_moved(field)})" for field in ("state", "progress", "undone"))
 
 ROOT: list[Rule] = [
-    # Lists that are keyed by name are equal in any order, but a job's id is made of its place.
+    # Lists with a map key are equal in any order, but the id of a job contains its position.
     {
         "rule": f"{_STATUS_WRITE} || (self.spec.jobs == oldSelf.spec.jobs"
         " && self.spec.jobs.map(j, j.name) == oldSelf.spec.jobs.map(j, j.name))",
@@ -65,13 +65,13 @@ ROOT: list[Rule] = [
     {
         "rule": "!self.spec.suspend || oldSelf.spec.suspend"
         f" || !({_STATE}) || self.status.state == 'PENDING'",
-        "message": "Cannot suspend a group whose jobs were let go",
+        "message": "Cannot suspend a group whose jobs are already in Redis",
         "fieldPath": ".spec.suspend",
     },
 ]
 
 SPEC: list[Rule] = [
-    # Not a rule of the list itself: its default, an empty one, must be valid there.
+    # Not a rule of the list itself: its default, an empty list, must be valid there.
     on_create("size(self.jobs) > 0", message=str(EmptyGroupError()), fieldPath=".jobs"),
     on_create(
         f"{_NAMES}.all(names, self.compensation.all(k, k in names))",
@@ -94,13 +94,13 @@ SPEC: list[Rule] = [
         fieldPath=".jobs",
     ),
     on_create(
-        f"self.jobs.all(j, j.queueName != '{keys.BOOKS}')",
-        message=f'The queue "{keys.BOOKS}" is reserved',
-        messageExpression=f"'Job \"' + self.jobs.filter(j, j.queueName == '{keys.BOOKS}')[0].name"
-        f' + \'": the queue "{keys.BOOKS}" is reserved\'',
+        f"self.jobs.all(j, j.queueName != '{LEDGER_QUEUE}')",
+        message=f'The queue "{LEDGER_QUEUE}" is reserved',
+        messageExpression=f"'Job \"' + self.jobs.filter(j, j.queueName == '{LEDGER_QUEUE}')[0].name"
+        f' + \'": the queue "{LEDGER_QUEUE}" is reserved\'',
         fieldPath=".jobs",
     ),
-    # Of a field that may be missing, a rule of its own would not see that it came or went.
+    # A rule of the optional field itself would not be evaluated when the field is added or removed.
     {
         "rule": "has(self.name) == has(oldSelf.name)"
         " && (!has(self.name) || self.name == oldSelf.name)",
@@ -110,16 +110,16 @@ SPEC: list[Rule] = [
 ]
 
 CANCEL: list[Rule] = [
-    {"rule": "self || !oldSelf", "message": "cancel cannot be taken back"},
+    {"rule": "self || !oldSelf", "message": "cancel cannot be set back to false"},
 ]
 
 
 def refused_job_options(options: Sequence[str]) -> Rule:
-    """Refuse by name what no job of a group may be told."""
+    """Return a rule that refuses these options of jobs by name."""
     found = _found(options, "j")
     return on_create(
         f"!self.jobs.exists(j, {found})",
-        message="A job has an option that is not one of a job in a group",
+        message="A job has an option that is not supported in a group",
         messageExpression=f"[self.jobs.filter(j, {found})[0]].map(j, 'Job \"' + j.name"
         f" + '\": opts.' + ({_first(options, 'j')}) + ' is not an option of a job in a group')[0]",
         fieldPath=".jobs",
@@ -127,11 +127,11 @@ def refused_job_options(options: Sequence[str]) -> Rule:
 
 
 def refused_undo_options(options: Sequence[str]) -> Rule:
-    """Refuse by name what no undo may be told."""
+    """Return a rule that refuses these options of undos by name."""
     found = _found(options, "undo")
     return on_create(
         f"!self.compensation.exists(k, undo, {found})",
-        message="A compensation has an option that is not one of an undo",
+        message="A compensation has an option that is not supported for an undo",
         messageExpression=f"self.compensation.transformList(k, undo, {found}, 'Compensation \"' + k"
         f" + '\": opts.' + ({_first(options, 'undo')}) + ' is not an option of an undo')[0]",
         fieldPath=".compensation",

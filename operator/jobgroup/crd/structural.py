@@ -1,7 +1,7 @@
-"""pydantic models -> structural schemas, as a CRD wants them; crd.py calls it. Pure.
+"""pydantic models -> structural schemas for CRDs. Pure.
 
-A structural schema has one type a field, no references, and no null beside a type. What a CRD says
-beyond the models (rules, list types, defaults) is laid over the result by crd.py.
+In a structural schema a field has one type, no references and no null beside the type. jobgroup.py
+and workerpool.py add rules, list types and defaults to the result.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from jobgroup.options import MAX_COUNT
+from jobgroup.definition.options import MAX_COUNT
 
 Schema = dict[str, Any]
 
@@ -28,15 +28,15 @@ def _convert(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
     node = _resolve(node, definitions)
     kinds = [_resolve(kind, definitions) for kind in node.get("anyOf", ())]
     kinds = [kind for kind in kinds if kind.get("type") != "null"]
-    # The field's own description goes before that of its kind.
+    # The description of the field takes precedence over that of its type.
     if len(kinds) == 1:
         return _convert({**kinds[0], **_without(node, "anyOf")}, definitions)
-    said = {"description": node["description"]} if "description" in node else {}
+    description = {"description": node["description"]} if "description" in node else {}
     if kinds:
-        return said | _union([_convert(kind, definitions) for kind in kinds])
+        return description | _union([_convert(kind, definitions) for kind in kinds])
     if "type" not in node:
-        return said | {OPAQUE: True, "nullable": True}
-    made = said | {"type": node["type"]} | _default(node)
+        return description | {OPAQUE: True, "nullable": True}
+    made = description | {"type": node["type"]} | _default(node)
     return made | _PARTS.get(node["type"], _scalar)(node, definitions)
 
 
@@ -51,16 +51,16 @@ def _without(node: Mapping[str, Any], key: str) -> Schema:
 
 
 def _default(node: Mapping[str, Any]) -> Schema:
-    """Keep a default that is a plain value; a whole model's would be stored with every object."""
+    """Return a scalar default; the default of a model would be stored with every object."""
     default = node.get("default")
     return {"default": default} if isinstance(default, (bool, int, str)) else {}
 
 
 def _union(kinds: list[Schema]) -> Schema:
-    """Merge kinds into a field without a type, for a structural schema has no unions.
+    """Merge types into a field without a type, because a structural schema has no unions.
 
-    The bounds hold for numbers and the properties for mappings, so all but a value of quite another
-    kind is still judged by the API server; that one is left to the operator.
+    The bounds apply to numbers and the properties to mappings, so the API server validates those.
+    The operator rejects values of any other type.
     """
     made: Schema = {OPAQUE: True}
     for kind in kinds:

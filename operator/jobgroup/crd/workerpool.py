@@ -2,9 +2,12 @@
 
 from typing import Any
 
-from jobgroup.crd import RULES, definition, root, status_of
-from jobgroup.pool import KIND, PLURAL, WorkerPoolSpec, WorkerPoolStatus
-from jobgroup.structural import Schema, structural
+from jobgroup.crd.custom_resource import RULES, build_crd, object_schema, status_schema
+from jobgroup.crd.structural import Schema, structural
+from jobgroup.model.names import LEDGER_QUEUE
+from jobgroup.resource.kinds import WORKERPOOL
+from jobgroup.resource.workerpool_spec import WorkerPoolSpec
+from jobgroup.resource.workerpool_status import WorkerPoolStatus
 
 _COLUMNS = (
     ("Queue", ".spec.queueName", "string", 0),
@@ -25,30 +28,30 @@ _SPEC_RULES = [
     },
     {
         "rule": "self.queueName == oldSelf.queueName",
-        "message": "queueName cannot be changed: make a new WorkerPool",
+        "message": "queueName cannot be changed: create a new WorkerPool",
         "fieldPath": ".queueName",
     },
     {
         "rule": "self.scaleTargetRef == oldSelf.scaleTargetRef",
-        "message": "scaleTargetRef cannot be changed: make a new WorkerPool",
+        "message": "scaleTargetRef cannot be changed: create a new WorkerPool",
         "fieldPath": ".scaleTargetRef",
     },
     {
-        "rule": "self.queueName != '_jobgroups'",
-        "message": 'the queue "_jobgroups" is reserved',
+        "rule": f"self.queueName != '{LEDGER_QUEUE}'",
+        "message": f'the queue "{LEDGER_QUEUE}" is reserved',
         "fieldPath": ".queueName",
     },
 ]
 
 
 def workerpool_crd() -> dict[str, Any]:
-    """Return the definition of WorkerPools."""
-    said = (
-        "A WorkerPool scales the workers of a queue with its jobs: up at once, down only when the"
-        " queue is quiet."
+    """Return the CRD of WorkerPools."""
+    description = (
+        "A WorkerPool scales a workload with the jobs of one queue: up at once, down only after the"
+        " queue was quiet."
     )
-    schema = root(KIND, said, _spec(), status_of(WorkerPoolStatus))
-    return definition(KIND, PLURAL, "wp", {"schema": {"openAPIV3Schema": schema}}, _COLUMNS)
+    schema = object_schema(WORKERPOOL, description, _spec(), status_schema(WorkerPoolStatus))
+    return build_crd(WORKERPOOL, {"schema": {"openAPIV3Schema": schema}}, _COLUMNS)
 
 
 def _spec() -> Schema:

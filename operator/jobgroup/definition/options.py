@@ -1,7 +1,4 @@
-"""BullMQ's options that a job may be told, and those of an undo, as pydantic models.
-
-The names are BullMQ's own. spec.py makes definitions of them; everything here is pure.
-"""
+"""The BullMQ options of a job and of an undo, as pydantic models with BullMQ's names. Pure."""
 
 from typing import Annotated, Literal, Self
 
@@ -9,11 +6,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MAX_PRIORITY = 2_097_151
 MAX_DELAY = 10 * 365 * 24 * 3600 * 1000
-# Stock workers double a delay without end; an hour is where we draw the line.
+# Stock workers double a delay without limit; longer waits are rejected.
 MAX_BACKOFF = 3_600_000
 UNDO_ATTEMPTS = 3
 
-# What JavaScript and Lua can count.
+# The largest integer that JavaScript and Lua represent exactly.
 MAX_COUNT = 2**53 - 1
 
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
@@ -21,7 +18,7 @@ Milliseconds = Annotated[int, Field(ge=0, le=MAX_DELAY)]
 
 
 class Model(BaseModel):
-    """What all models of a definition have in common."""
+    """The base of all models of a definition."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -30,10 +27,10 @@ class Backoff(Model):
     """How long to wait before another attempt."""
 
     type: Literal["fixed", "exponential"] = Field(
-        description="fixed waits the same time each time, exponential twice as long each time."
+        description="With fixed, all waits are the same; with exponential, each doubles the last."
     )
     delay: Annotated[int, Field(gt=0, le=MAX_DELAY)] = Field(
-        description="Milliseconds of the first wait."
+        description="The first wait in milliseconds."
     )
 
 
@@ -41,25 +38,24 @@ class Retention(Model):
     """How many finished jobs a queue keeps, and for how many seconds."""
 
     age: Count | None = Field(
-        default=None, description="Seconds a finished job is kept; any time if left out."
+        default=None, description="Seconds for which a finished job is kept; no limit if omitted."
     )
     count: Count | None = Field(
-        default=None, description="Finished jobs that are kept; any number if left out."
+        default=None, description="How many finished jobs are kept; no limit if omitted."
     )
 
 
 def check_backoff(attempts: int, backoff: "int | Backoff | None") -> None:
-    """Refuse an exponential backoff whose last wait would be longer than an hour."""
+    """Raise ValueError if the last wait of an exponential backoff is longer than MAX_BACKOFF."""
     if not isinstance(backoff, Backoff) or backoff.type == "fixed":
         return
     fitting = 1
     while backoff.delay * 2 ** (fitting - 1) <= MAX_BACKOFF:
         fitting += 1
     if attempts > fitting:
-        fit = "1 attempt fits" if fitting == 1 else f"{fitting} attempts fit"
         raise ValueError(
             f"exponential backoff from {backoff.delay} ms would wait longer than"
-            f" {MAX_BACKOFF} ms; at most {fit}"
+            f" {MAX_BACKOFF} ms; set attempts to at most {fitting}"
         )
 
 
@@ -67,15 +63,15 @@ Keep = bool | Count | Retention
 
 
 class RetryOptions(Model):
-    """What an undo may be told: how often to try, and how long to wait between."""
+    """The options of an undo: the number of attempts and the wait between them."""
 
     attempts: Annotated[int, Field(ge=1, le=1000)] | None = Field(
-        default=None, description="How often the job is tried before it has failed for good."
+        default=None, description="How many times the job is tried before it fails."
     )
     backoff: Annotated[int, Field(gt=0, le=MAX_DELAY)] | Backoff | None = Field(
         default=None,
-        description="The wait between two attempts: {type, delay}, or just the milliseconds of a"
-        " fixed one. An exponential one may not grow beyond an hour.",
+        description="The wait between two attempts: {type, delay}, or the milliseconds of a fixed"
+        " wait. An exponential wait must not exceed an hour.",
     )
 
     @model_validator(mode="after")
@@ -85,31 +81,31 @@ class RetryOptions(Model):
 
 
 class JobOptions(RetryOptions):
-    """What a member may be told; omitted means BullMQ's own default."""
+    """The options of a job; an omitted one has the default of BullMQ."""
 
     delay: Milliseconds | None = Field(
         default=None, description="Milliseconds before a worker may take the job."
     )
     priority: Annotated[int, Field(ge=0, le=MAX_PRIORITY)] | None = Field(
         default=None,
-        description="A lower number goes first; a job without one, or with 0, before all.",
+        description="A lower number runs first; 0, the default, runs before all others.",
     )
     lifo: bool | None = Field(
-        default=None, description="Whether the job goes to the head of its queue."
+        default=None, description="Whether the job is added to the head of its queue."
     )
     removeOnComplete: Keep | None = Field(  # noqa: N815
         default=None,
-        description="What becomes of the job if it completed, once the group has ended: true"
-        " removes it, a number or {age, count} says what its queue keeps.",
+        description="What happens to a completed job after the group has ended: true removes it; a"
+        " number or {age, count} limits the completed jobs that its queue keeps.",
     )
     removeOnFail: Keep | None = Field(  # noqa: N815
-        default=None, description="The same as removeOnComplete, for a job that failed."
+        default=None, description="The same as removeOnComplete, for a failed job."
     )
     keepLogs: Count | None = Field(  # noqa: N815
-        default=None, description="Log lines that are kept of the job."
+        default=None, description="How many log lines of the job are kept."
     )
     stackTraceLimit: Count | None = Field(  # noqa: N815
-        default=None, description="Stack traces that are kept of the job, one an attempt."
+        default=None, description="How many stack traces of the job are kept, one for each attempt."
     )
 
 
@@ -118,7 +114,7 @@ UNDO_BACKOFF = Backoff(type="exponential", delay=1000)
 
 
 def undo_options(given: RetryOptions) -> RetryOptions:
-    """Return an undo's options: our own defaults, each unless another was given."""
+    """Return the options of an undo, with our defaults for those that were omitted."""
     attempts, backoff = given.attempts or UNDO_ATTEMPTS, given.backoff or UNDO_BACKOFF
     check_backoff(attempts, backoff)
     return RetryOptions(attempts=attempts, backoff=backoff)

@@ -1,7 +1,7 @@
-"""A checked definition and an id -> one packed argument of create_groups.lua.
+"""A checked definition and an id -> a plan, which is an argument of create_groups.lua.
 
-All JSON is made here, and only here: Lua splices texts and never decodes what a user wrote, for its
-numbers have fewer digits.
+A plan is a msgpack map. All JSON that workers read is written here: Lua inserts texts and never
+decodes the data of users, because its numbers have fewer digits.
 """
 
 import json
@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha1
-from typing import Any, Literal
+from typing import Any
 
 import msgpack
 import pydantic_core
 
-from jobgroup.errors import InvalidSpecError
-from jobgroup.options import (
+from jobgroup.definition.options import (
     NO_OPTIONS,
     JobOptions,
     Keep,
@@ -23,23 +22,25 @@ from jobgroup.options import (
     RetryOptions,
     undo_options,
 )
-from jobgroup.spec import Compensation, Group, Job
+from jobgroup.definition.spec import Compensation, Group, Job
+from jobgroup.errors import InvalidSpecError
+from jobgroup.model import names
 
-# json.dumps makes such an encoder anew for every value.
+# json.dumps would create such an encoder for every value.
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _PLAIN = frozenset({str, bool, type(None)})
-# Larger numbers are rare, and some cannot be written at all.
+# pydantic_core cannot write larger integers.
 _LARGE = 2**63
 _PLAIN_CONTAINERS = frozenset({dict, list, tuple})
 
 MAX_PAYLOAD = 10 * 1024 * 1024
-# What any JSON reader takes, whatever is already on its stack.
+# A depth that every JSON parser accepts.
 MAX_DEPTH = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What create_groups.lua needs, and what its caller is told."""
+    """The argument of create_groups.lua for one group, and what its caller needs to know."""
 
     group_id: str
     group_name: str
@@ -48,42 +49,53 @@ class Plan:
     job_ids: tuple[str, ...]
 
 
-def plan_group(group: Group, group_id: str, owner: str = "headless", resource: str = "") -> Plan:
-    """Spell out every job and every undo that may follow; a resource is its owner's name for it."""
+def plan_group(
+    group: Group, group_id: str, owner: str = names.HEADLESS, resource: str = ""
+) -> Plan:
+    """Plan all jobs and undos of a group; `resource` is the name that the owner uses for it."""
     tag = f'{{"id":"{group_id}","name":{to_json(group.name)}}}'
     members = [_member(job, tag, job.name in group.compensation) for job in group.jobs]
-    ids = tuple(f"{group_id}-{n}" for n in range(len(group.jobs)))
+    ids = tuple(names.job_id(group_id, n) for n in range(len(group.jobs)))
     compensation, fields = _compensation(group, group_id) if group.compensation else ("{}", [])
     if retention := _retention(group.jobs, ids):
         fields += "retention", pack(retention)
     if resource:
         fields += "resource", resource
-    packed = pack([group_id, group.name, owner, compensation, members, fields])
+    packed = pack(
+        {
+            "id": group_id,
+            "name": group.name,
+            "owner": owner,
+            "compensation": compensation,
+            "members": members,
+            "fields": fields,
+        }
+    )
     digest = sha1(packed, usedforsecurity=False).hexdigest()
     return Plan(group_id, group.name, packed, digest, ids)
 
 
 def pack_plans(plans: Sequence[Plan]) -> bytes:
-    """Make one argument of several plans."""
-    return pack([(plan.digest, plan.packed) for plan in plans])
+    """Pack several plans into one argument."""
+    return pack([{"digest": plan.digest, "plan": plan.packed} for plan in plans])
 
 
-def pack(content: Sequence[Any]) -> bytes:
-    """Write msgpack as Lua reads it: bytes are texts."""
+def pack(content: Any) -> bytes:
+    """Write msgpack for Lua, where bytes and texts are the same."""
     packed: bytes = msgpack.packb(content, use_bin_type=False)
     return packed
 
 
 def to_json(value: Any) -> str:
-    """Encode a text or options of ours as compactly as BullMQ does."""
+    """Encode a text or options as compactly as BullMQ does."""
     return _data_to_json(value).decode()
 
 
 def _data_to_json(data: Any) -> bytes:
-    """Encode what a user wrote, if it comes back the same from JSON."""
+    """Encode the data of a user; raise if reading it back would give another value."""
     try:
         if _is_plain(data, MAX_DEPTH):
-            # Five times faster, but it would also take what is no JSON.
+            # Five times faster, but it also accepts values that are not JSON.
             return pydantic_core.to_json(data)
         return _encode(data).encode()
     except (UnicodeEncodeError, pydantic_core.PydanticSerializationError):
@@ -94,9 +106,9 @@ def _data_to_json(data: Any) -> bytes:
 
 
 def _is_plain(value: Any, levels: int) -> bool:
-    """Say whether a value is JSON's own kinds all through.
+    """Return whether a value consists of plain JSON types; raise if it cannot be JSON.
 
-    A key that JSON would make a text is refused, and what is too deep for a worker to read.
+    Keys that JSON would turn into texts are refused, and data that is nested too deeply.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -124,22 +136,22 @@ def _is_plain(value: Any, levels: int) -> bool:
     return plain
 
 
-def _member(job: Job, tag: str, has_undo: bool) -> list[Any]:
+def _member(job: Job, tag: str, has_undo: bool) -> dict[str, Any]:
     opts = job.opts
     options = _NO_OPTIONS if opts is NO_OPTIONS else _options(opts)
     data = _data_to_json(job.data)
     text = f'{options},"group":{tag}}}'
     _check_size(len(data) + len(text.encode()))
-    return [
-        job.queueName,
-        job.name,
-        data,
-        text,
-        opts.delay or False,
-        opts.priority or False,
-        bool(opts.lifo),
-        has_undo,
-    ]
+    member: dict[str, Any] = {"queue": job.queueName, "name": job.name, "data": data, "opts": text}
+    if opts.delay:
+        member["delay"] = opts.delay
+    if opts.priority:
+        member["priority"] = opts.priority
+    if opts.lifo:
+        member["lifo"] = True
+    if has_undo:
+        member["undo"] = True
+    return member
 
 
 def _check_size(size: int) -> None:
@@ -152,12 +164,12 @@ def _check_size(size: int) -> None:
 
 @lru_cache(maxsize=1024)
 def _options(opts: JobOptions) -> str:
-    """Spell a member's options, open at the end."""
+    """Write the options of a member without the closing brace."""
     return to_json({"attempts": 0, **_stock_options(opts)})[:-1]
 
 
 def _compensation(group: Group, group_id: str) -> tuple[str, list[str | bytes]]:
-    """Spell the mappings out as they were given, and as fields of what their undos share."""
+    """Return the mappings as they were given in JSON, and the fields that make_undos.lua reads."""
     given: dict[str, Any] = {}
     undos: list[str | bytes] = []
     for name, undo in group.compensation.items():
@@ -167,45 +179,55 @@ def _compensation(group: Group, group_id: str) -> tuple[str, list[str | bytes]]:
     return to_json(given), undos
 
 
-def _retention(jobs: Sequence[Job], ids: Sequence[str]) -> list[Any]:
-    """List what members ask to become of them once the group has ended."""
-    asked = [
-        (job.queueName, job_id, _keep(job.opts.removeOnComplete), _keep(job.opts.removeOnFail))
-        for job, job_id in zip(jobs, ids, strict=True)
-        if job.opts is not NO_OPTIONS
-    ]
-    return [entry for entry in asked if any(entry[2:])]
+def _retention(jobs: Sequence[Job], ids: Sequence[str]) -> list[dict[str, Any]]:
+    """List which members may be removed once the group has ended; apply_retention.lua reads it."""
+    entries = []
+    for job, job_id in zip(jobs, ids, strict=True):
+        if job.opts is not NO_OPTIONS:
+            rules = {
+                "on_complete": _keep(job.opts.removeOnComplete),
+                "on_fail": _keep(job.opts.removeOnFail),
+            }
+            if asked := {name: rule for name, rule in rules.items() if rule}:
+                entries.append({"queue": job.queueName, "id": job_id, **asked})
+    return entries
 
 
-def _keep(asked: Keep | None) -> tuple[Any, Any] | Literal[False]:
-    """Return how many jobs to keep and for how many seconds, False for any; False keeps all."""
+def _keep(asked: Keep | None) -> dict[str, int]:
+    """Return how many jobs to keep, and for how many seconds; an empty rule keeps all."""
     if isinstance(asked, Retention):
-        count, age = (False if each is None else each for each in (asked.count, asked.age))
-        return False if count is age is False else (count, age)
+        return asked.model_dump(include={"count", "age"}, exclude_none=True)
     if asked is None or asked is False:
-        return False
-    return (0 if asked is True else asked), False
+        return {}
+    return {"count": 0 if asked is True else asked}
 
 
 def _undo(name: str, undo: Compensation, group_id: str) -> bytes:
-    """Spell out what all undos of one mapping share, up to the id of the member and from there."""
+    """Pack what all undos of a mapping share; make_undos.lua joins head, id, result and tail."""
     head = f'{{"groupId":"{group_id}","originalJobName":{to_json(name)},"originalJobId":"'
     tail = b',"compensationData":' + _data_to_json(undo.data) + b"}"
     _check_size(len(tail))
-    parts = [undo.name, _undo_options(undo.opts), head, tail, undo.when == "Started"]
-    return pack(parts)
+    return pack(
+        {
+            "name": undo.name,
+            "opts": _undo_options(undo.opts),
+            "head": head,
+            "tail": tail,
+            "from_start": undo.when == "Started",
+        }
+    )
 
 
 @lru_cache(maxsize=1024)
 def _undo_options(given: RetryOptions) -> str:
-    """Spell an undo's options, with our own defaults."""
+    """Write the options of an undo, with our own defaults."""
     return to_json(_stock_options(undo_options(given)))
 
 
 def _stock_options(opts: RetryOptions) -> dict[str, Any]:
-    """Name options as BullMQ stores them.
+    """Return options under the names that BullMQ stores.
 
-    What they ask of retention waits until the group has ended: a swept job could not be undone.
+    Retention is applied only after the end of the group: a removed job could not be undone.
     """
     chosen = opts.model_dump(exclude_none=True)
     if isinstance(opts.backoff, int):
@@ -215,5 +237,5 @@ def _stock_options(opts: RetryOptions) -> dict[str, Any]:
     return {**chosen, "removeOnComplete": False, "removeOnFail": False}
 
 
-# Most jobs have none; hashing them to find that out costs more than all else about them.
+# Most jobs have no options, and hashing empty options is slower than the rest of a plan.
 _NO_OPTIONS = _options(NO_OPTIONS)

@@ -1,7 +1,6 @@
-"""What a group may be: pydantic models of a definition, and the sentence that says what is wrong.
+"""The definition of a group as pydantic models, and its validation. Pure.
 
-The names are BullMQ's and the manifest's own. Everything here is pure; nothing is written anywhere
-when anything is refused.
+The fields have the names of BullMQ and of the manifest.
 """
 
 import re
@@ -10,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, ValidationError, field_validator
 
+from jobgroup.definition.options import NO_OPTIONS, JobOptions, Model, RetryOptions, undo_options
+from jobgroup.definition.validation import validation_error
 from jobgroup.errors import (
     EmptyGroupError,
     InvalidSpecError,
@@ -17,59 +18,61 @@ from jobgroup.errors import (
     JobInGroupError,
     UnknownCompensationError,
 )
-from jobgroup.options import NO_OPTIONS, JobOptions, Model, RetryOptions, undo_options
-from jobgroup.sentences import sentence
+from jobgroup.model import names
 
 MAX_JOBS = 2000
 
-# A group's id becomes part of keys that BullMQ also uses for its own purposes.
+# A group's id becomes part of keys below `_jobgroups:`, where BullMQ and this project have others.
+# A test compares them.
 # fmt: off
 RESERVED_IDS = frozenset((
-    "active", "changed", "completed", "delayed", "events", "failed", "id", "limiter", "marker",
-    "meta", "paused", "pc", "prioritized", "repeat", "saga", "stalled", "stalled-check", "tomb",
-    "wait", "waiting-children",
+    "active", "changed", "completed", "de", "delayed", "events", "failed", "heard", "id", "limiter",
+    "marker", "meta", "paused", "pc", "prioritized", "repeat", "saga", "stalled", "stalled-check",
+    "tomb", "wait", "waiting-children",
 ))
 # fmt: on
 _GROUP_ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
-QueueName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,63}$")]
+MAX_QUEUE_NAME = 63
+QUEUE_NAME = f"[A-Za-z0-9._-]{{1,{MAX_QUEUE_NAME}}}"
+QueueName = Annotated[str, StringConstraints(pattern=f"^{QUEUE_NAME}$")]
 
 
 class Job(Model):
-    """One member."""
+    """One job of a group."""
 
-    name: Name = Field(description="The job's name, as its worker sees it.")
+    name: Name = Field(description="The name of the job, as its worker sees it.")
     queueName: QueueName = Field(  # noqa: N815
-        description="The BullMQ queue the job goes to: 1 to 63 letters, digits, dots, underscores"
-        " or hyphens. _jobgroups is reserved."
+        description="The BullMQ queue of the job: 1 to 63 letters, digits, dots, underscores or"
+        " hyphens. _jobgroups is reserved."
     )
     data: Any = Field(
-        default_factory=dict, description="What the worker is given: any JSON, {} if left out."
+        default_factory=dict, description="The data of the job: any JSON. Defaults to {}."
     )
     opts: JobOptions = Field(
         default=NO_OPTIONS,
-        description="BullMQ's options; what is left out is BullMQ's own default.",
+        description="BullMQ options; an omitted one has the default of BullMQ.",
     )
 
 
 class Compensation(Model):
-    """How a completed member is undone."""
+    """The undo of one job."""
 
-    name: Name = Field(description="The undo job's name, as its worker sees it.")
+    name: Name = Field(description="The name of the undo, as its worker sees it.")
     data: Any = Field(
         default_factory=dict,
-        description="What the undo finds under compensationData: any JSON, {} if left out.",
+        description="The compensationData in the data of the undo: any JSON. Defaults to {}.",
     )
     opts: RetryOptions = Field(
         default=RetryOptions(),
-        description="How often the undo is tried: 3 attempts with an exponential backoff of 1000"
-        " ms, each unless said otherwise.",
+        description="Attempts and backoff of the undo. Defaults to 3 attempts with an exponential"
+        " backoff of 1000 ms.",
     )
     when: Literal["Completed", "Started"] = Field(
         default="Completed",
-        description="Completed undoes a job that completed; Started also one that started and"
-        " failed, or of which nobody knows how it ended.",
+        description="Completed undoes the job if it completed. Started undoes it also if it started"
+        " and then failed, or if its result is unknown.",
     )
 
     @field_validator("opts")
@@ -80,7 +83,7 @@ class Compensation(Model):
 
 
 class Group(Model):
-    """A whole definition."""
+    """The definition of a group."""
 
     name: Name
     jobs: tuple[Job, ...]
@@ -92,15 +95,13 @@ def parse_group(
     jobs: Sequence[Mapping[str, Any]],
     compensation: Mapping[str, Any] | None = None,
 ) -> Group:
-    """Return the definition, checked, or raise the one thing that is wrong with it."""
+    """Return the validated definition; raise InvalidSpecError with the first error."""
     if not isinstance(jobs, Sequence) or isinstance(jobs, str):
         raise InvalidSpecError("jobs: Input should be a list")
     if not jobs:
         raise EmptyGroupError
     if len(jobs) > MAX_JOBS:
-        raise InvalidSpecError(
-            f"jobs: {len(jobs)} jobs are more than the {MAX_JOBS} a group may have"
-        )
+        raise InvalidSpecError(f"jobs: {len(jobs)} jobs exceed the limit of {MAX_JOBS} in a group")
     if compensation is not None and not isinstance(compensation, Mapping):
         raise InvalidSpecError("compensation: Input should be a mapping")
     _check_membership(jobs)
@@ -111,15 +112,15 @@ def parse_group(
             {"name": name, "jobs": tuple(jobs), "compensation": dict(compensation or {})}
         )
     except ValidationError as error:
-        raise InvalidSpecError(sentence(error)) from None
+        raise InvalidSpecError(validation_error(error)) from None
     for n, job_spec in enumerate(group.jobs):
-        if job_spec.queueName == "_jobgroups":
-            raise InvalidSpecError(f'jobs[{n}].queueName: "_jobgroups" is reserved')
+        if job_spec.queueName == names.LEDGER_QUEUE:
+            raise InvalidSpecError(f'jobs[{n}].queueName: "{names.LEDGER_QUEUE}" is reserved')
     return group
 
 
 def _check_names(jobs: Sequence[Mapping[str, Any]], compensation: Mapping[str, Any]) -> None:
-    """Refuse an undo of a job that is not there."""
+    """Raise if a compensation names a job that is not in the group."""
     names = [job.get("name") for job in jobs if isinstance(job, Mapping)]
     known = {name for name in names if isinstance(name, str)}
     for key in compensation:
@@ -128,7 +129,7 @@ def _check_names(jobs: Sequence[Mapping[str, Any]], compensation: Mapping[str, A
 
 
 def _check_membership(jobs: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a job that is already somebody else's."""
+    """Raise if a job already belongs to a flow or to a group."""
     for job in jobs:
         opts = job.get("opts") if isinstance(job, Mapping) else None
         if opts and isinstance(opts, Mapping):
@@ -139,11 +140,11 @@ def _check_membership(jobs: Sequence[Mapping[str, Any]]) -> None:
 
 
 def check_group_id(group_id: str) -> str:
-    """Return an id that is fit to become part of keys, or say why it is not."""
+    """Return the id; raise InvalidSpecError if it cannot become part of a key."""
     if not isinstance(group_id, str) or not _GROUP_ID.fullmatch(group_id):
         raise InvalidSpecError(
             f"Group id {group_id!r} must be 1 to 128 letters, digits, dots, underscores or hyphens"
         )
-    if group_id.endswith("-undo") or group_id in RESERVED_IDS:
+    if group_id.endswith(names.UNDO_SUFFIX) or group_id in RESERVED_IDS:
         raise InvalidSpecError(f"Group id {group_id!r} is reserved")
     return group_id

@@ -1,33 +1,33 @@
-"""One sentence of what pydantic found wrong with a definition: what, and where."""
+"""A ValidationError of pydantic -> one error message with the field and the error. Pure."""
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-# What pydantic calls a value of the wrong kind, and what we say it should have been.
+# The error types of pydantic for a value of the wrong type -> the expected type.
 _KINDS = {
     "bool_type": "true or false",
     "int_type": "an integer",
     "model_type": "a mapping",
-    "string_type": "a text",
+    "string_type": "a string",
 }
-# What pydantic says in words that are not ours.
+# Messages that replace those of pydantic.
 _SENTENCES = {
-    "extra_forbidden": "there is no such option",
+    "extra_forbidden": "unknown field",
     "string_pattern_mismatch": (
         "Input should be 1 to 63 letters, digits, dots, underscores or hyphens"
     ),
-    "string_unicode": "Input should be whole characters, not half a surrogate pair",
+    "string_unicode": "Input should be valid Unicode without lone surrogates",
 }
-# Fields that may be of several kinds, and how pydantic names the kinds in a location.
+# Fields of several types, and the names of the types in a location of pydantic.
 _UNIONS = {"backoff", "removeOnComplete", "removeOnFail"}
 _BRANCHES = {"Backoff", "Retention", "bool", "constrained-int"}
 
 
-def sentence(error: ValidationError) -> str:
-    """Say what is wrong and where, about the first thing that is.
+def validation_error(error: ValidationError) -> str:
+    """Return the field and the message of the first error.
 
-    Of a field that may be of several kinds, pydantic says what is wrong with it as each of them.
-    The one that came furthest, or broke a rule and had the right kind, is the one meant.
+    pydantic reports an error for each type that a field may have. The message is about the type
+    whose error lies deepest in the field, or whose rule was broken by a value of that type.
     """
     problems = [(_place(problem), problem) for problem in error.errors(include_url=False)]
     first = problems[0][0]
@@ -38,14 +38,14 @@ def sentence(error: ValidationError) -> str:
     place, problem = (rules or problems)[0]
     where = _spell(place)
     if rules:
-        said = _SENTENCES.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
-        return f"{where}: {said}"
+        own = _SENTENCES.get(problem["type"])
+        return f"{where}: {own or problem['msg'].removeprefix('Value error, ')}"
     kinds = dict.fromkeys(_KINDS[each["type"]] for _, each in problems)
     return f"{where}: Input should be {' or '.join(kinds)}"
 
 
 def _place(problem: ErrorDetails) -> tuple[int | str, ...]:
-    """Return where a problem is, without the kinds of a union that pydantic tried."""
+    """Return the location of an error without the names of types that pydantic adds."""
     parts = problem["loc"]
     return tuple(
         part

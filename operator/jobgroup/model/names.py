@@ -1,64 +1,102 @@
-"""The Redis keys that Python spells; all others are spelt in lua/includes/keys_of.lua."""
+"""Ids, queue names and Redis keys, as Python needs them.
 
-BOOKS = "_jobgroups"
-UNDO = "-undo"
+lua/includes/names.lua and keys_of.lua are their counterparts in Lua; tests compare them.
+"""
 
-
-def books(prefix: str) -> str:
-    """Name the pseudo queue whose jobs are groups."""
-    return f"{prefix}:{BOOKS}"
-
-
-def parent(prefix: str, group_id: str) -> str:
-    """Name a group's pseudo parent."""
-    return f"{prefix}:{BOOKS}:{group_id}"
+# The pseudo queue whose "jobs" are the groups: BullMQ keeps the ledger of each group below it.
+LEDGER_QUEUE = "_jobgroups"
+UNDO_SUFFIX = "-undo"
+UNDO_QUEUE_SUFFIX = ":compensation"
+# The owner of a group that no operator owns.
+HEADLESS = "headless"
 
 
-def wakeups(prefix: str) -> str:
-    """Name the list of groups that need a look."""
-    return f"{prefix}:{BOOKS}:wait"
+def field_name(attribute: str) -> str:
+    """Return the name that a Python attribute has in hashes and in replies of scripts."""
+    first, *rest = attribute.split("_")
+    return first + "".join(map(str.capitalize, rest))
 
 
-def marker(prefix: str) -> str:
-    """Name the key that stock workers touch when they add to the wake-up list."""
-    return f"{prefix}:{BOOKS}:marker"
+def job_id(group_id: str, index: int) -> str:
+    """Return the BullMQ id of the member at this place of the definition."""
+    return f"{group_id}-{index}"
 
 
-def parked(prefix: str) -> str:
-    """Name the set of groups that wait for their members."""
-    return f"{prefix}:{BOOKS}:waiting-children"
+def job_index(job_id: str) -> int:
+    """Return a member's place in the definition."""
+    return int(job_id.rpartition("-")[2])
 
 
-def epoch(prefix: str) -> str:
-    """Name the key that tells one life of a Redis from another."""
-    return f"{prefix}:{BOOKS}:saga:epoch"
+def undo_id(job_id: str) -> str:
+    """Return the BullMQ id of a member's undo, or of the pseudo parent of a group's undos."""
+    return f"{job_id}{UNDO_SUFFIX}"
 
 
-def ended(prefix: str) -> str:
-    """Name the set of ended groups, by the time they ended."""
-    return f"{prefix}:{BOOKS}:saga:ended"
+def undo_queue(queue: str) -> str:
+    """Return the queue that receives the undos of a queue's jobs."""
+    return f"{queue}{UNDO_QUEUE_SUFFIX}"
 
 
-def changed(prefix: str, owner: str) -> str:
-    """Name the stream that tells which of an owner's groups changed."""
-    return f"{prefix}:{BOOKS}:changed:{owner}"
+def group_of_wakeup(entry: str) -> str:
+    """Return the group that an entry of the wake-up list names."""
+    return entry.removesuffix(UNDO_SUFFIX)
 
 
-def heard(prefix: str, owner: str) -> str:
-    """Name the hash that keeps how far each reader of an owner's stream has got."""
-    return f"{prefix}:{BOOKS}:heard:{owner}"
+def ledger_key(prefix: str) -> str:
+    """Return the base key of the pseudo queue."""
+    return f"{prefix}:{LEDGER_QUEUE}"
 
 
-def job(prefix: str, queue: str, job_id: str) -> str:
-    """Name a job's hash."""
+def parent_key(prefix: str, group_id: str) -> str:
+    """Return the key of a group's pseudo parent."""
+    return f"{ledger_key(prefix)}:{group_id}"
+
+
+def wakeups_key(prefix: str) -> str:
+    """Return the key of the list of groups that need to be settled."""
+    return f"{ledger_key(prefix)}:wait"
+
+
+def marker_key(prefix: str) -> str:
+    """Return the key that stock workers write when they add to the wake-up list."""
+    return f"{ledger_key(prefix)}:marker"
+
+
+def parked_key(prefix: str) -> str:
+    """Return the key of the sorted set of groups that wait for their members, or have ended."""
+    return f"{ledger_key(prefix)}:waiting-children"
+
+
+def incarnation_key(prefix: str) -> str:
+    """Return the key that identifies a data set: it changes when Redis loses its data."""
+    return f"{ledger_key(prefix)}:saga:epoch"
+
+
+def tombstone_key(prefix: str, group_id: str) -> str:
+    """Return the key that keeps a removed group from being created again."""
+    return f"{ledger_key(prefix)}:tomb:{group_id}"
+
+
+def ended_key(prefix: str) -> str:
+    """Return the key of the sorted set of ended groups by the time they ended."""
+    return f"{ledger_key(prefix)}:saga:ended"
+
+
+def owner_changes_key(prefix: str, owner: str) -> str:
+    """Return the key of the stream of an owner's changed groups."""
+    return f"{ledger_key(prefix)}:changed:{owner}"
+
+
+def checkpoints_key(prefix: str, owner: str) -> str:
+    """Return the key of the hash that holds each reader's checkpoint in an owner's stream."""
+    return f"{ledger_key(prefix)}:heard:{owner}"
+
+
+def job_key(prefix: str, queue: str, job_id: str) -> str:
+    """Return the key of a job's hash."""
     return f"{prefix}:{queue}:{job_id}"
 
 
-def events(prefix: str, queue: str) -> str:
-    """Name a queue's event stream."""
+def events_key(prefix: str, queue: str) -> str:
+    """Return the key of a queue's event stream."""
     return f"{prefix}:{queue}:events"
-
-
-def group_of(wakeup: str) -> str:
-    """Return the group an entry of the wake-up list is about: itself, or its undos."""
-    return wakeup.removesuffix(UNDO)

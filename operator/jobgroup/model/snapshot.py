@@ -1,20 +1,23 @@
-"""Frozen values of what the scripts return; parsing only."""
+"""Groups, jobs and totals as the scripts return them. Pure.
 
-from collections.abc import Sequence
+store/replies.py reads the replies into these values by name: `undoFailedCount` becomes the field
+`undo_failed_count`. A reply may leave out a field that has a default or may be None.
+"""
+
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Literal, get_args
 
 State = Literal["ACTIVE", "COMPENSATING", "COMPLETED", "FAILED", "FAILED_COMPENSATION"]
 STATES: tuple[State, ...] = get_args(State)
 JobStatus = Literal["pending", "active", "completed", "failed", "cancelled"]
-# Of a member: none was needed or made yet, or how it went.
+# Empty if the job needs no undo, or if its undo has not been created yet.
 UndoStatus = Literal["", "pending", "completed", "failed"]
 ENDED: frozenset[str] = frozenset({"COMPLETED", "FAILED", "FAILED_COMPENSATION"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
-    """A group as Redis knows it now, in the order of lua/includes/snapshot.lua."""
+    """A group as lua/includes/snapshot.lua returns it."""
 
     id: str
     name: str
@@ -26,65 +29,36 @@ class GroupState:
     failed_count: int
     cancelled_count: int
     revision: int
-    failed_job_id: str
-    reason: str
+    failed_job_id: str = ""
+    reason: str = ""
     finished_at: int | None
-    undo_count: int
+    undo_count: int = 0
     undone_count: int
     undo_failed_count: int
     failed_at: int | None
-    failed_attempts: int
+    failed_attempts: int = 0
     owner: str
 
     @property
     def ended(self) -> bool:
+        """Return whether the state is terminal."""
         return self.state in ENDED
 
     @property
     def was_compensating(self) -> bool:
-        """Say whether a group is or was COMPENSATING, for a millisecond at least.
+        """Return whether the group is or was COMPENSATING.
 
-        With nothing to undo and nothing to wait for it failed and ended at once. So it did, too, if
-        what had been done has no undo, but by way of COMPENSATING.
+        A group with nothing to undo and nothing to wait for goes from ACTIVE to FAILED directly. A
+        group whose completed jobs have no undo passes through COMPENSATING within one call.
         """
         if self.failed_at is None:
             return False
         return self.failed_at != self.finished_at or self.completed_count + self.undo_count > 0
 
-    @classmethod
-    def parse(cls, row: Sequence[Any]) -> Self:
-        """Read one row of lua/includes/snapshot.lua."""
-        group_id, name, state, *rest = row
-        created, updated, total, completed, failed, cancelled, revision = map(int, rest[:7])
-        failed_job, reason, finished = rest[7:10]
-        undos, undone, undo_failed = map(int, rest[10:13])
-        failed_at, attempts, owner = rest[13:]
-        return cls(
-            group_id,
-            name,
-            state,
-            created,
-            updated,
-            total,
-            completed,
-            failed,
-            cancelled,
-            revision,
-            failed_job,
-            reason,
-            int(finished) if finished else None,
-            undos,
-            undone,
-            undo_failed,
-            int(failed_at) if failed_at else None,
-            int(attempts),
-            owner,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class GroupJob:
-    """One member and where it is now."""
+    """One job of a group and its status."""
 
     job_id: str
     job_key: str
@@ -92,19 +66,13 @@ class GroupJob:
     queue_name: str
     undo: UndoStatus = ""
 
-    @classmethod
-    def parse_all(cls, row: Sequence[str]) -> "list[GroupJob]":
-        """Read the rows of read_jobs.lua, in the order of the definition."""
-        found = [
-            cls(job_id, key, status, queue, undo)
-            for key, queue, job_id, status, undo in zip(*[iter(row)] * 5, strict=True)
-        ]
-        return sorted(found, key=lambda job: int(job.job_id.rpartition("-")[2]))
-
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What one call of settle_group.lua did and found, and the undos that ended before it."""
+    """A group after one call of settle_group.lua, and what the call did.
+
+    `undone` and `undo_failed` count the undos that finished since the call before.
+    """
 
     group: GroupState
     changed: bool
@@ -115,45 +83,20 @@ class Settled:
     undone: int
     undo_failed: int
 
-    @classmethod
-    def parse(cls, row: Sequence[Any]) -> Self:
-        """Read one answer of settle_group.lua."""
-        changed, more, still_open, repaired, before, undone, undo_failed, group = row
-        return cls(
-            GroupState.parse(group),
-            bool(changed),
-            bool(more),
-            int(still_open),
-            bool(repaired),
-            before,
-            undone,
-            undo_failed,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Totals:
     """All groups of one Redis at one moment, in milliseconds.
 
-    `oldest` tells of each state that has a group since when the oldest is there: since it was
-    made, or since its undoing began. `waited` is how long the first of the wake-up list is on it.
+    `oldest` contains, for each state that has a group, the earliest time at which one of them was
+    created or, for COMPENSATING, began its compensation. `waited` is the age of the first entry of
+    the wake-up list.
     """
 
     groups: dict[State, int]
     oldest: dict[State, int]
     wakeups: int
     waited: int
-
-    @classmethod
-    def parse(cls, row: Sequence[Any]) -> Self:
-        """Read the answer of read_totals.lua."""
-        wakeups, waited, *states = row
-        return cls(
-            {state: count for state, count, _ in states},
-            {state: int(since) for state, _, since in states if since},
-            wakeups,
-            waited,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +110,7 @@ class GroupNode:
 
 @dataclass(frozen=True, slots=True)
 class GroupEvent:
-    """One event of a group's life, as its owning queue's stream has it."""
+    """One group event from the event stream of the owning queue."""
 
     id: str
     type: str  # group:completed, group:compensating or group:failed

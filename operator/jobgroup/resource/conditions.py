@@ -1,49 +1,55 @@
-"""What the status of any resource is made of: troubles, conditions, times, clean texts. Pure."""
+"""The parts of a status that both kinds share: problems, conditions, times and texts. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobgroup.progress import printable, time_of
+from jobgroup.model.text import printable, time_of
+from jobgroup.resource import reasons
 
 MAX_REASON = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why a resource does not move on; a stalled one needs a person, another only time."""
+class Problem:
+    """Why a resource makes no progress. A stalled one needs a person; any other is retried."""
 
     reason: str
     message: str
     stalled: bool = True
 
 
-def seconds(milliseconds: int) -> str:
-    """Spell a time as the Kubernetes API wants it."""
+def redis_problem(message: str, is_transient: bool) -> Problem:
+    """Return the problem of a resource whose data Redis did not return; the operator retries."""
+    return Problem(reasons.for_redis_error(is_transient), message, stalled=False)
+
+
+def to_rfc3339(milliseconds: int) -> str:
+    """Return a time in whole seconds, in the format of the Kubernetes API."""
     return time_of(milliseconds)[:19] + "Z"
 
 
-def clean(text: str) -> str:
-    """Make what a worker wrote harmless: one line, whole characters, at most so many bytes."""
+def sanitize(text: str) -> str:
+    """Return a worker's text as one printable line of valid UTF-8, at most MAX_REASON bytes."""
     whole = printable(text[:MAX_REASON]).encode("utf-8", "replace")[:MAX_REASON]
     return whole.decode("utf-8", "ignore")
 
 
 def condition(kind: str, is_true: bool, reason: str, message: str) -> dict[str, str]:
-    """Spell a condition, not yet dated."""
+    """Return a condition without its transition time."""
     return {
         "type": kind,
         "status": "True" if is_true else "False",
         "reason": reason,
-        "message": clean(message),
+        "message": sanitize(message),
     }
 
 
-def dated(
+def with_transition_time(
     condition: dict[str, str], previous: Sequence[Mapping[str, Any]], generation: int, now: int
 ) -> dict[str, Any]:
-    """Date a condition from when its status last changed."""
-    since = seconds(now)
+    """Return a condition with the time when its status last changed."""
+    since = to_rfc3339(now)
     for before in previous:
         if (before.get("type"), before.get("status")) == (condition["type"], condition["status"]):
             since = before.get("lastTransitionTime") or since

@@ -1,7 +1,7 @@
-"""What is to be done about a resource: its object and its group -> one step. Pure.
+"""A JobGroup object and its group -> the next step. Pure.
 
-A step is taken, then the resource is looked at again: so every step can be the last one before a
-crash, and the next look finds where to go on.
+The operator takes one step, reads both again and decides anew. So it may crash after any step: the
+next reconcile continues from what it reads.
 """
 
 from collections.abc import Mapping
@@ -10,16 +10,17 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Any
 
-from jobgroup.conditions import Trouble
-from jobgroup.snapshot import ENDED, GroupState
+from jobgroup.model.snapshot import ENDED, GroupState
+from jobgroup.resource import reasons
+from jobgroup.resource.conditions import Problem
 
 FINALIZER = "jobgroups.dev/group"
-# Which group this object stands for: `<uid>/<epoch>`. A copy of the object brings another's along.
-NOTE = "jobgroups.dev/group"
+# `<uid>/<incarnation>` of the group of this object. In a copied object it has the original's uid.
+GROUP_ANNOTATION = "jobgroups.dev/group"
 
 
 class Step(Enum):
-    """What a reconcile may do next."""
+    """What a reconcile does next."""
 
     NOTHING = auto()
     CLAIM = auto()
@@ -27,36 +28,42 @@ class Step(Enum):
     CANCEL = auto()
     EXPIRE = auto()
     REPORT = auto()
-    SUSPENDED = auto()
-    CANCELLED = auto()
-    LOST = auto()
+    BLOCK_SUSPENDED = auto()
+    BLOCK_CANCELLED = auto()
+    BLOCK_LOST = auto()
     DELETE = auto()
-    LEAVE = auto()
+    AWAIT_COMPENSATION = auto()
     REMOVE = auto()
-    DISOWN = auto()
-    RENOUNCE = auto()
+    ORPHAN = auto()
+    TOMBSTONE = auto()
 
 
-# Why there is no group, and will not be one, or not yet.
-TROUBLES = {
-    Step.SUSPENDED: Trouble("Suspended", "spec.suspend is true", stalled=False),
-    Step.CANCELLED: Trouble("Cancelled", "cancelled before it was created"),
-    Step.LOST: Trouble(
-        "RedisStateLost",
-        "Redis has lost the group, or this is another Redis; it is not run again",
+# The problem that an object without a group reports, by step.
+PROBLEMS = {
+    Step.BLOCK_SUSPENDED: Problem(
+        reasons.SUSPENDED,
+        "spec.suspend is true; set it to false to create the group",
+        stalled=False,
+    ),
+    Step.BLOCK_CANCELLED: Problem(
+        reasons.CANCELLED, "spec.cancel was set before the group was created; no job ran"
+    ),
+    Step.BLOCK_LOST: Problem(
+        reasons.REDIS_STATE_LOST,
+        "Redis lost the group, or the operator uses another Redis; the group is not run again",
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A JobGroup as far as decisions need it; its jobs stay where they are."""
+    """The fields of a JobGroup that decide the next step."""
 
     uid: str
     generation: int
     deleting: bool
     claimed: bool
-    note: str
+    annotation: str
     cancel: bool
     suspend: bool
     orphan: bool
@@ -68,7 +75,7 @@ class Resource:
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "Resource":
-        """Take from an object what matters."""
+        """Read the fields from an object."""
         meta, spec, status = body["metadata"], body.get("spec") or {}, own_status(body)
         finished = status.get("finishedAt")
         return cls(
@@ -76,7 +83,7 @@ class Resource:
             generation=meta.get("generation", 0),
             deleting="deletionTimestamp" in meta,
             claimed=FINALIZER in (meta.get("finalizers") or ()),
-            note=(meta.get("annotations") or {}).get(NOTE, ""),
+            annotation=(meta.get("annotations") or {}).get(GROUP_ANNOTATION, ""),
             cancel=bool(spec.get("cancel")),
             suspend=bool(spec.get("suspend")),
             orphan=spec.get("deletionPolicy") == "Orphan",
@@ -89,32 +96,32 @@ class Resource:
 
     @property
     def ended(self) -> bool:
-        """Say whether the status tells of an end."""
+        """Return whether the status is terminal."""
         return self.state in ENDED
 
-    def is_of(self, epoch: str) -> bool:
-        """Say whether this object's group, if it was made, was made in this life of Redis."""
-        return self.note == f"{self.uid}/{epoch}"
+    def is_from(self, incarnation: str) -> bool:
+        """Return whether the group of this object was claimed in this incarnation of Redis."""
+        return self.annotation == f"{self.uid}/{incarnation}"
 
     @property
-    def is_noted(self) -> bool:
-        """Say whether the note is this object's own and not brought along from another."""
-        return self.note.startswith(f"{self.uid}/")
+    def is_annotated(self) -> bool:
+        """Return whether the annotation was written for this object, not copied from another."""
+        return self.annotation.startswith(f"{self.uid}/")
 
     @property
     def is_ours(self) -> bool:
-        """Say whether the object is held, and tells of which life of Redis its group is."""
-        return self.claimed and self.is_noted
+        """Return whether the object has both our finalizer and its own annotation."""
+        return self.claimed and self.is_annotated
 
 
-def next_step(resource: Resource, group: GroupState | None, epoch: str, now: int) -> Step:
-    """Decide; times are milliseconds."""
+def next_step(resource: Resource, group: GroupState | None, incarnation: str, now: int) -> Step:
+    """Return the next step; `now` is in milliseconds."""
     if resource.deleting:
         return _last_steps(resource, group)
     if group is None:
-        return _first_steps(resource, epoch, now)
+        return _first_steps(resource, incarnation, now)
     if not resource.is_ours:
-        return Step.CLAIM  # let go when the operator was uninstalled, or replaced by hand
+        return Step.CLAIM  # an uninstall released the object, or a user replaced it
     if group.state == "ACTIVE":
         if resource.cancel:
             return Step.CANCEL
@@ -126,32 +133,32 @@ def next_step(resource: Resource, group: GroupState | None, epoch: str, now: int
 
 
 def own_status(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an object's status says, unless it was brought along from another object."""
+    """Return the status of an object, or an empty one if it was copied from another object."""
     status: dict[str, Any] = body.get("status") or {}
     uid = body["metadata"]["uid"]
     return status if status.get("groupId", uid) == uid else {}
 
 
-def released(body: Mapping[str, Any]) -> list[str]:
+def finalizers_without_ours(body: Mapping[str, Any]) -> list[str]:
     """Return the finalizers of an object without ours."""
     return [name for name in body["metadata"].get("finalizers") or () if name != FINALIZER]
 
 
-def _first_steps(resource: Resource, epoch: str, now: int) -> Step:
+def _first_steps(resource: Resource, incarnation: str, now: int) -> Step:
     if resource.ended:
-        # Its group was removed by hand, or went with its Redis: what was said stays said.
+        # Somebody removed the group, or Redis lost it. The terminal status stays.
         if _is_past(_expiry(resource), now):
             return Step.DELETE
         return Step.NOTHING if resource.observed == resource.generation else Step.REPORT
     if resource.state not in ("", "PENDING"):
-        return Step.LOST  # it had a group
-    if resource.is_noted and not resource.is_of(epoch):
-        return Step.LOST  # it may have had one, in another life of Redis
-    # Also after the claim: making the group may have been refused, or cut off by a crash.
+        return Step.BLOCK_LOST  # it had a group
+    if resource.is_annotated and not resource.is_from(incarnation):
+        return Step.BLOCK_LOST  # it may have had one, in another incarnation of Redis
+    # Also after the claim: the creation may have been refused or cut off by a crash.
     if resource.cancel:
-        return Step.CANCELLED
+        return Step.BLOCK_CANCELLED
     if resource.suspend:
-        return Step.SUSPENDED
+        return Step.BLOCK_SUSPENDED
     return Step.CREATE if resource.is_ours else Step.CLAIM
 
 
@@ -159,16 +166,16 @@ def _last_steps(resource: Resource, group: GroupState | None) -> Step:
     if not resource.claimed:
         return Step.NOTHING
     if group is None:
-        return Step.RENOUNCE
+        return Step.TOMBSTONE
     if group.ended:
         return Step.REMOVE
     if resource.orphan:
-        return Step.DISOWN
-    return Step.CANCEL if group.state == "ACTIVE" else Step.LEAVE
+        return Step.ORPHAN
+    return Step.CANCEL if group.state == "ACTIVE" else Step.AWAIT_COMPENSATION
 
 
-def look_again_at(resource: Resource, group: GroupState | None) -> int | None:
-    """Return when time alone will call for a step."""
+def requeue_at(resource: Resource, group: GroupState | None) -> int | None:
+    """Return when the deadline or the time to live requires the next step, in milliseconds."""
     if resource.deleting:
         return None
     if group is None or group.ended:
@@ -177,14 +184,14 @@ def look_again_at(resource: Resource, group: GroupState | None) -> int | None:
 
 
 def _deadline(resource: Resource, group: GroupState) -> int | None:
-    """Return when a running group is to be given up."""
+    """Return when an active group is cancelled."""
     if resource.deadline_seconds is None:
         return None
     return group.created_at + resource.deadline_seconds * 1000
 
 
 def _expiry(resource: Resource, finished_at: int | None = None) -> int | None:
-    """Return when an ended group's object is to be deleted."""
+    """Return when the object of an ended group is deleted."""
     finished_at = finished_at or resource.finished_at
     if resource.ttl_seconds is None or finished_at is None:
         return None

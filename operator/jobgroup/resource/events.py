@@ -1,7 +1,7 @@
-"""What happened to a group since its status was last written -> the Events to post. Pure.
+"""What happened to a group since its status was last written -> Kubernetes Events. Pure.
 
-Never one a job: a group has a handful in its life, and the same one twice has the same name. What
-it says may differ by then, for counts go on while an operator is replaced.
+A group has a handful of Events, never one for each job. An Event that is posted twice has the same
+name both times, so the API server keeps one; the second message may have newer counts.
 """
 
 from collections.abc import Mapping
@@ -9,29 +9,35 @@ from dataclasses import dataclass
 from hashlib import sha1
 from typing import Any
 
-from jobgroup.conditions import Trouble, clean, seconds
-from jobgroup.snapshot import ENDED, GroupState
-from jobgroup.status import ending, why
+from jobgroup.model.snapshot import ENDED, GroupState
+from jobgroup.resource import reasons
+from jobgroup.resource.conditions import Problem, sanitize, to_rfc3339
+from jobgroup.resource.status import end_message, failure_message
 
-# Why a group was given up that no job had failed of.
-_REQUESTS = {"cancelled": "Cancelled", "DeadlineExceeded": "DeadlineExceeded"}
+# The stored reason of a group that failed without a failed job -> the reason of its Event.
+_REQUESTS = {
+    "cancelled": reasons.CANCELLED,
+    reasons.DEADLINE_EXCEEDED: reasons.DEADLINE_EXCEEDED,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """One thing worth telling whoever looks at `kubectl describe` and `kubectl get events`."""
+class ResourceEvent:
+    """One Event, as `kubectl describe` and `kubectl get events` show it."""
 
     kind: str  # Normal or Warning
     reason: str
     message: str
-    # What tells it from others of its reason, where a life may have several.
+    # Distinguishes Events of the same object and reason.
     which: str = ""
-    # The job it is about, if it is about one.
+    # The name of the job that caused it, if one did.
     job: str = ""
 
 
-def news_of(status: Mapping[str, Any], group: GroupState, names: Mapping[str, str]) -> list[News]:
-    """Say what happened since this status was written."""
+def events_since(
+    status: Mapping[str, Any], group: GroupState, names: Mapping[str, str]
+) -> list[ResourceEvent]:
+    """Return the Events of what happened since this status was written."""
     before = status.get("state") or ""
     if group.state == "COMPLETED":
         return []
@@ -40,42 +46,45 @@ def news_of(status: Mapping[str, Any], group: GroupState, names: Mapping[str, st
         known = (counts.get("total", 0), counts.get("completed", 0), counts.get("failed", 0))
         if known == (group.undo_count, group.undone_count, group.undo_failed_count):
             return []
-        late = f"a job ended after its group had: {ending(group)}"
-        return [News("Warning", "LateChange", late, which=late)]
-    told = []
+        late = f"a job finished after its group had ended: {end_message(group)}"
+        return [ResourceEvent("Warning", reasons.LATE_CHANGE, late, which=late)]
+    events = []
     if group.failed_at is not None and before not in ("COMPENSATING", *ENDED):
-        reason = "Failed" if group.failed_job_id else _REQUESTS.get(group.reason, "Failed")
-        kind = "Normal" if reason == "Cancelled" else "Warning"
+        requested = _REQUESTS.get(group.reason, reasons.FAILED)
+        reason = reasons.FAILED if group.failed_job_id else requested
+        kind = "Normal" if reason == reasons.CANCELLED else "Warning"
         job = names.get(group.failed_job_id, group.failed_job_id)
-        told.append(News(kind, reason, why(group, names), job=job))
+        events.append(ResourceEvent(kind, reason, failure_message(group, names), job=job))
         if group.was_compensating:
             done = f"{group.completed_count} of {group.total_jobs} jobs had completed"
-            told.append(News("Normal", "Compensating", f"undoing what was done: {done}"))
+            events.append(
+                ResourceEvent("Normal", reasons.COMPENSATING, f"undoing what was done: {done}")
+            )
     if group.ended and group.undo_failed_count:
-        told.append(News("Warning", "CompensationFailed", ending(group)))
+        events.append(ResourceEvent("Warning", reasons.COMPENSATION_FAILED, end_message(group)))
     elif group.ended and group.undo_count:
-        told.append(News("Normal", "Compensated", ending(group)))
-    return told
+        events.append(ResourceEvent("Normal", reasons.COMPENSATED, end_message(group)))
+    return events
 
 
-def news_of_trouble(status: Mapping[str, Any], trouble: Trouble) -> list[News]:
-    """Say that a resource does not move on without a person, if its status does not yet."""
-    message = clean(trouble.message)
-    told = [(each["reason"], each["message"]) for each in status.get("conditions") or ()]
-    if not trouble.stalled or (trouble.reason, message) in told:
+def events_of_problem(status: Mapping[str, Any], problem: Problem) -> list[ResourceEvent]:
+    """Return the Event of a problem that needs a person, unless the status reports it already."""
+    message = sanitize(problem.message)
+    reported = [(each["reason"], each["message"]) for each in status.get("conditions") or ()]
+    if not problem.stalled or (problem.reason, message) in reported:
         return []
-    return [News("Warning", trouble.reason, message, which=message)]
+    return [ResourceEvent("Warning", problem.reason, message, which=message)]
 
 
-def event_of(news: News, body: Mapping[str, Any], now: int) -> dict[str, Any]:
-    """Spell news about an object as a Kubernetes Event."""
+def to_kubernetes_event(event: ResourceEvent, body: Mapping[str, Any], now: int) -> dict[str, Any]:
+    """Return the body of a Kubernetes Event about an object."""
     meta = body["metadata"]
-    content = "\n".join((meta["uid"], news.reason, news.which))
+    content = "\n".join((meta["uid"], event.reason, event.which))
     name = sha1(content.encode(), usedforsecurity=False).hexdigest()[:16]
-    # Cut anywhere, a name may end in what a part of a name must not end in.
-    whose = meta["name"][:200].rstrip("-.")
+    # A part of a name must not end in a hyphen or a dot.
+    prefix = meta["name"][:200].rstrip("-.")
     return {
-        "metadata": {"name": f"{whose}.{name}", "namespace": meta["namespace"]},
+        "metadata": {"name": f"{prefix}.{name}", "namespace": meta["namespace"]},
         "involvedObject": {
             "apiVersion": body["apiVersion"],
             "kind": body["kind"],
@@ -84,12 +93,12 @@ def event_of(news: News, body: Mapping[str, Any], now: int) -> dict[str, Any]:
             "uid": meta["uid"],
             "resourceVersion": meta["resourceVersion"],
         },
-        "type": news.kind,
-        "reason": news.reason,
-        "message": news.message,
+        "type": event.kind,
+        "reason": event.reason,
+        "message": event.message,
         "source": {"component": "jobgroup-operator"},
         "reportingComponent": "jobgroup-operator",
-        "firstTimestamp": seconds(now),
-        "lastTimestamp": seconds(now),
+        "firstTimestamp": to_rfc3339(now),
+        "lastTimestamp": to_rfc3339(now),
         "count": 1,
     }

@@ -1,7 +1,7 @@
-"""The JobGroup resource: its spec as a model, and a raw object -> settings and a checked group.
+"""The spec of a JobGroup as a model, and a raw object -> settings and a validated group. Pure.
 
-crd.py makes the CRD of the models, so each description is what `kubectl explain` says. The operator
-parses objects with them, for CEL cannot say everything. Everything here is pure.
+The CRD is generated from the models, and `kubectl explain` prints their descriptions. The operator
+validates objects with them again, because CEL cannot express every rule.
 """
 
 import json
@@ -10,74 +10,69 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from jobgroup.definition.options import Model
+from jobgroup.definition.spec import MAX_JOBS, Compensation, Group, Job, Name, parse_group
+from jobgroup.definition.validation import validation_error
 from jobgroup.errors import InvalidSpecError
-from jobgroup.options import Model
-from jobgroup.sentences import sentence
-from jobgroup.spec import MAX_JOBS, Compensation, Group, Job, Name, parse_group
 
-API_GROUP = "jobgroups.dev"
-VERSION = "v1alpha1"
-API_VERSION = f"{API_GROUP}/{VERSION}"
-KIND = "JobGroup"
-PLURAL = "jobgroups"
-
-# Ten years: what is longer was meant as never, and never is said by leaving it out.
+# Ten years. A user who means "never" leaves the field out.
 MAX_SECONDS = 10 * 365 * 24 * 3600
-# Beside the spec an object holds its status and who owns which field, and etcd takes 1.5 MB.
+# An object also contains its status and managed fields, and etcd stores at most 1.5 MB.
 MAX_SPEC = 512 * 1024
 
 
 class Settings(Model):
-    """What a resource asks of the operator beside its jobs."""
+    """The fields of a spec that only the operator uses."""
 
     deletionPolicy: Literal["Compensate", "Orphan"] = Field(  # noqa: N815
         default="Compensate",
-        description="What deleting the resource of a running group does. Compensate cancels the"
-        " group and keeps the resource until all is undone; Orphan lets both go their own way.",
+        description="What happens when the JobGroup is deleted while its group runs. Compensate"
+        " cancels the group and keeps the JobGroup until all undos have ended. Orphan deletes the"
+        " JobGroup at once; the group goes on in Redis without it.",
     )
     cancel: bool = Field(
         default=False,
-        description="Set to true to give the group up: what is pending is dropped, what completed"
-        " is undone. It cannot be taken back.",
+        description="Set to true to cancel the group: pending jobs are dropped and completed jobs"
+        " are undone. Cannot be set back to false.",
     )
     suspend: bool = Field(
         default=False,
-        description="Set to true when making the resource to hold its jobs back, and to false to"
-        " let them go. Jobs that were let go cannot be held any more.",
+        description="Create the JobGroup with true to hold its jobs back; set to false to add them"
+        " to their queues. Cannot be set to true after that.",
     )
     activeDeadlineSeconds: Annotated[int, Field(ge=1, le=MAX_SECONDS)] | None = Field(  # noqa: N815
         default=None,
-        description="Seconds after status.startedAt when a group that is still active is cancelled."
-        " Undoing takes as long as it takes. There is no deadline if left out.",
+        description="Seconds after status.startedAt when a group that is still ACTIVE is cancelled."
+        " The undos have no deadline. No deadline if omitted.",
     )
     ttlSecondsAfterFinished: Annotated[int, Field(ge=0, le=MAX_SECONDS)] | None = Field(  # noqa: N815
         default=None,
-        description="Seconds after status.finishedAt when the resource is deleted, with all that is"
-        " in Redis. It stays if left out.",
+        description="Seconds after status.finishedAt when the JobGroup is deleted, together with"
+        " its group and jobs in Redis. Never if omitted.",
     )
 
 
 class JobGroupSpec(Settings):
-    """What is wanted: jobs that must all succeed, or have their effects undone."""
+    """The desired group: jobs that all succeed, or whose effects are undone."""
 
     name: Name | None = Field(
         default=None,
-        description="The group's name, as workers and events have it; metadata.name if left out."
-        " It cannot be changed.",
+        description="The name of the group, as workers and events show it. Defaults to"
+        " metadata.name. Immutable.",
     )
     jobs: Annotated[tuple[Job, ...], Field(max_length=MAX_JOBS)] = Field(
-        description="The jobs: 1 to 2000, each with a name of its own. They are independent of each"
-        " other and run in any order. They cannot be changed.",
+        description="The jobs: 1 to 2000, each with a unique name. They are independent of each"
+        " other and run in any order. Immutable.",
     )
     compensation: Annotated[dict[str, Compensation], Field(max_length=MAX_JOBS)] = Field(
         default_factory=dict,
-        description="How jobs are undone, by job name. The undo goes to the queue"
-        " <queueName>:compensation. A job without one stays as it is. It cannot be changed.",
+        description="The undo of each job, by job name. It is added to the queue"
+        " <queueName>:compensation. A job without an entry is not undone. Immutable.",
     )
 
 
 def parse_resource(body: Mapping[str, Any]) -> tuple[Settings, Group]:
-    """Return what an object asks for, or raise the one thing that is wrong with it."""
+    """Return the settings and the group of an object; raise InvalidSpecError if it is invalid."""
     spec = body.get("spec")
     if not isinstance(spec, Mapping):
         raise InvalidSpecError("spec: Input should be a mapping")
@@ -88,7 +83,7 @@ def parse_resource(body: Mapping[str, Any]) -> tuple[Settings, Group]:
             {field: value for field, value in spec.items() if field not in definition}
         )
     except ValidationError as error:
-        raise InvalidSpecError(f"spec.{sentence(error)}") from None
+        raise InvalidSpecError(f"spec.{validation_error(error)}") from None
     name = spec.get("name") or body["metadata"]["name"]
     group = parse_group(name, spec.get("jobs") or (), spec.get("compensation"))
     _check_unique(group)
@@ -96,28 +91,28 @@ def parse_resource(body: Mapping[str, Any]) -> tuple[Settings, Group]:
 
 
 def parse_definition(body: Mapping[str, Any]) -> Group:
-    """Return an object's group alone, all of the object checked."""
+    """Return the group of an object; raise InvalidSpecError if any part of it is invalid."""
     return parse_resource(body)[1]
 
 
 def check_size(spec: Mapping[str, Any]) -> None:
-    """Refuse a spec that leaves no room for its status; CEL cannot count what is opaque to it."""
+    """Raise if a spec leaves no room for its status; CEL cannot measure fields without a schema."""
     try:
         text = json.dumps(spec, ensure_ascii=False, separators=(",", ":"))
     except RecursionError:
-        raise InvalidSpecError("spec: it is nested too deeply") from None
+        raise InvalidSpecError("spec: nested too deeply") from None
     size = len(text.encode(errors="surrogatepass"))
     if size > MAX_SPEC:
-        # Rounded up, so that what is refused never reads as what is allowed.
+        # Rounded up, so the message never shows the size of a valid spec.
         raise InvalidSpecError(
-            f"spec has {-(-size // 1024)} KB, and at most {MAX_SPEC // 1024} KB fit into a resource"
+            f"spec has {-(-size // 1024)} KB; the limit is {MAX_SPEC // 1024} KB"
         )
 
 
 def _check_unique(group: Group) -> None:
-    """Refuse a second job of a name, as the API server does: the undos are found by it."""
+    """Raise if two jobs have the same name, as the API server does: undos refer to jobs by name."""
     seen = set()
     for job in group.jobs:
         if job.name in seen:
-            raise InvalidSpecError(f'Job "{job.name}" stands twice in one group')
+            raise InvalidSpecError(f'Job "{job.name}" appears twice in one group')
         seen.add(job.name)

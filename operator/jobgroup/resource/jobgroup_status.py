@@ -1,22 +1,22 @@
-"""What a JobGroup's status tells, as pydantic models; crd.py makes the schema of them.
+"""The schema of a JobGroup's status as pydantic models; status.py builds the status itself.
 
-Each description is what `kubectl explain` says. status.py makes dicts that these describe.
+The CRD is generated from the models, and `kubectl explain` prints their descriptions.
 """
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from jobgroup.conditions import MAX_REASON
-from jobgroup.options import Model
-from jobgroup.snapshot import JobStatus
-from jobgroup.spec import MAX_JOBS
-from jobgroup.status import MAX_LINES
+from jobgroup.definition.options import Model
+from jobgroup.definition.spec import MAX_JOBS
+from jobgroup.model.snapshot import JobStatus, State
+from jobgroup.resource.conditions import MAX_REASON
+from jobgroup.resource.status import MAX_LINES
 
 MAX_EVENTS = 10
 MAX_CONDITIONS = 16
 
-States = Literal["PENDING", "ACTIVE", "COMPENSATING", "COMPLETED", "FAILED", "FAILED_COMPENSATION"]
+ReportedState = Literal["PENDING", State]
 
 Count = Annotated[int, Field(ge=0, le=MAX_JOBS)]
 Short = Annotated[str, Field(max_length=63)]
@@ -27,115 +27,123 @@ Time = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-ti
 
 
 class CompensationCounts(Model):
-    """How far the undos are."""
+    """Counts of the undos."""
 
-    total: Count | None = Field(default=None, description="Undos that were added.")
+    total: Count | None = Field(default=None, description="Undos that were added to their queues.")
     completed: Count | None = Field(default=None, description="Undos that completed.")
-    failed: Count | None = Field(default=None, description="Undos that failed for good.")
+    failed: Count | None = Field(
+        default=None, description="Undos that failed after their last attempt."
+    )
 
 
 class Failure(Model):
     """Why the group did not complete."""
 
     jobName: JobName | None = Field(  # noqa: N815
-        default=None, description="The name of the first job that failed; none if it was given up."
+        default=None,
+        description="The name of the first job that failed; absent if the group was cancelled.",
     )
     jobId: Id | None = Field(default=None, description="The BullMQ id of that job.")  # noqa: N815
     reason: Text | None = Field(
-        default=None, description="What its worker said, cut if it was long."
+        default=None, description="The error of its worker, at most 1,024 bytes of it."
     )
     attemptsMade: Annotated[int, Field(ge=0)] | None = Field(  # noqa: N815
-        default=None, description="How often that job was tried."
+        default=None, description="How many attempts of that job were made."
     )
 
 
 class JobLine(Model):
-    """Where one job is."""
+    """The progress of one job."""
 
     name: JobName = Field(description="The job's name.")
-    queueName: Short | None = Field(default=None, description="The queue it is in.")  # noqa: N815
-    jobId: Id | None = Field(default=None, description="Its BullMQ id.")  # noqa: N815
-    status: JobStatus | None = Field(default=None, description="How it goes.")
+    queueName: Short | None = Field(default=None, description="The queue of the job.")  # noqa: N815
+    jobId: Id | None = Field(default=None, description="The BullMQ id of the job.")  # noqa: N815
+    status: JobStatus | None = Field(default=None, description="The progress of the job.")
     undo: Literal["pending", "completed", "failed"] | None = Field(
-        default=None, description="How its undo goes, if it has one."
+        default=None, description="The progress of its undo, if one was added."
     )
 
 
 class EventLine(Model):
-    """One event of the group."""
+    """One event in the history of the group."""
 
     time: Time | None = Field(default=None, description="When it happened.")
     type: Short | None = Field(
         default=None,
-        description="What happened: Created, Failing (the group was given up) or Ended.",
+        description="What happened: Created, Failing (a job failed, or a cancellation) or Ended.",
     )
-    message: Text | None = Field(default=None, description="The same in a sentence.")
+    message: Text | None = Field(default=None, description="The event in a sentence.")
 
 
 class Condition(Model):
-    """One yes or no about the resource, with a reason."""
+    """One observation about the resource, with a reason."""
 
     type: Annotated[str, Field(min_length=1, max_length=63)] = Field(
-        description="What it is about, in one word."
+        description="The name of the condition."
     )
-    status: Literal["True", "False", "Unknown"] = Field(description="Whether it is so.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether the condition holds.")
     observedGeneration: Annotated[int, Field(ge=0)] | None = Field(  # noqa: N815
-        default=None, description="The metadata.generation this was said about."
+        default=None, description="The metadata.generation that the condition is based on."
     )
-    lastTransitionTime: Time = Field(description="When the status last changed.")  # noqa: N815
+    lastTransitionTime: Time = Field(description="When the status of the condition last changed.")  # noqa: N815
     reason: Annotated[str, Field(min_length=1, max_length=256)] = Field(
-        description="Why, in one word for programs."
+        description="The reason for the status, one word for programs."
     )
     message: Annotated[str, Field(max_length=2048)] = Field(
-        description="Why, in a sentence for people."
+        description="The reason for the status, a sentence for people."
     )
 
 
 class JobGroupStatus(Model):
-    """What is known: written by the operator, and only when it changed."""
+    """The observed state of the group, written by the operator."""
 
     observedGeneration: Annotated[int, Field(ge=-1)] = Field(  # noqa: N815
         default=-1,
-        description="The metadata.generation this status is about; -1 until it was looked at.",
+        description="The metadata.generation of this status; -1 before the first reconcile.",
     )
     groupId: Id | None = Field(  # noqa: N815
-        default=None, description="The group's id in Redis, which is the resource's metadata.uid."
+        default=None, description="The id of the group in Redis, equal to metadata.uid."
     )
-    state: States | None = Field(
+    state: ReportedState | None = Field(
         default=None,
-        description="PENDING until the jobs are in Redis, then the state of the group.",
+        description="PENDING until the jobs are in Redis; after that the state of the group.",
     )
     progress: Short | None = Field(
-        default=None, description="Completed jobs of all jobs, as in 2/3."
+        default=None, description="Completed jobs and all jobs, for example 2/3."
     )
     undone: Short | None = Field(
-        default=None, description="Completed undos of all undos, as in 1/2."
+        default=None, description="Completed undos and all undos, for example 1/2."
     )
-    totalJobs: Count | None = Field(default=None, description="Jobs of the group.")  # noqa: N815
+    totalJobs: Count | None = Field(default=None, description="All jobs of the group.")  # noqa: N815
     completedCount: Count | None = Field(default=None, description="Jobs that completed.")  # noqa: N815
-    failedCount: Count | None = Field(default=None, description="Jobs that failed for good.")  # noqa: N815
+    failedCount: Count | None = Field(  # noqa: N815
+        default=None, description="Jobs that failed after their last attempt."
+    )
     cancelledCount: Count | None = Field(  # noqa: N815
-        default=None, description="Jobs that were dropped before they ran."
+        default=None, description="Jobs that were removed before a worker started them."
     )
     compensation: CompensationCounts | None = Field(
-        default=None, description="How far the undos are."
+        default=None, description="Counts of the undos; absent if there are none."
     )
     failure: Failure | None = Field(
-        default=None, description="The first failure, or why it was given up."
+        default=None, description="The first failure, or why the group was cancelled."
     )
     jobs: Annotated[tuple[JobLine, ...], Field(max_length=MAX_LINES)] | None = Field(
-        default=None, description="At most 100 jobs, those that failed, are active or undone first."
+        default=None,
+        description="At most 100 jobs: failed ones first, then active ones and pending undos.",
     )
     jobsOmitted: Count | None = Field(  # noqa: N815
-        default=None, description="How many more jobs there are than lines in jobs."
+        default=None, description="How many jobs are not listed in jobs."
     )
     events: Annotated[tuple[EventLine, ...], Field(max_length=MAX_EVENTS)] | None = Field(
-        default=None, description="The last 10 events of the group."
+        default=None, description="The history of the group, at most 10 events."
     )
-    startedAt: Time | None = Field(default=None, description="When the jobs were added.")  # noqa: N815
+    startedAt: Time | None = Field(  # noqa: N815
+        default=None, description="When the jobs were added to their queues."
+    )
     finishedAt: Time | None = Field(default=None, description="When the group ended.")  # noqa: N815
     conditions: Annotated[tuple[Condition, ...], Field(max_length=MAX_CONDITIONS)] | None = Field(
         default=None,
-        description="Ready, Reconciling and Stalled are for programs, as kstatus and GitOps tools;"
-        " Finished, Succeeded and Compensated are for people and kubectl wait.",
+        description="Ready, Reconciling and Stalled are for programs that use kstatus, such as"
+        " GitOps tools; Finished, Succeeded and Compensated are for people and kubectl wait.",
     )

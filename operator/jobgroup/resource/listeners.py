@@ -1,22 +1,24 @@
-"""Who listens to a queue, told from what connections call themselves. Pure.
+"""The names of Redis connections -> which queues have workers. Pure.
 
-A stock worker names its connection after its prefix and queue: Node spells the queue in base64,
-Python as it is, and a worker with a name of its own adds `:w:` and that name. The queue of undos
-may be spelt in two ways, for Node refuses a colon in a queue's name and takes a longer prefix.
+A stock BullMQ worker names its connection after its prefix and queue: Node encodes the queue in
+base64, Python does not, and a worker with a name appends `:w:` and the name. A compensation queue
+has two encodings: Node does not accept a colon in the name of a queue, so a Node worker moves the
+part before the colon into the prefix.
 """
 
 import base64
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from jobgroup.snapshot import GroupJob
+from jobgroup.model.names import undo_queue
+from jobgroup.model.snapshot import GroupJob
 
-# So many queues are named in one sentence.
-NAMED = 3
+# A message names at most this many queues.
+MAX_NAMED = 3
 
 
-def has_listener(prefix: str, queue: str, connections: Iterable[str]) -> bool:
-    """Say whether a worker of this queue is connected."""
+def has_worker(prefix: str, queue: str, connections: Iterable[str]) -> bool:
+    """Return whether a worker of this queue is connected."""
     names = _names(prefix, queue)
     return any(each.partition(":w:")[0] in names for each in connections)
 
@@ -33,26 +35,26 @@ def _base64(queue: str) -> str:
     return base64.b64encode(queue.encode()).decode()
 
 
-def nobody_listens(
+def missing_workers_message(
     prefix: str, jobs: Iterable[GroupJob], connections: Collection[str] | None
 ) -> str:
-    """Name the queues where undos wait and no worker is; nothing if there are none, or who knows.
+    """Return a message that names the queues where undos wait and no worker is connected.
 
-    `connections` is None if Redis does not tell: that is no reason to say that nobody is there.
+    It is empty if there are none, or if `connections` is None because Redis does not list them.
     """
     if connections is None:
         return ""
-    waiting = Counter(f"{job.queue_name}:compensation" for job in jobs if job.undo == "pending")
-    unheard = [
+    waiting = Counter(undo_queue(job.queue_name) for job in jobs if job.undo == "pending")
+    unserved = [
         (count, queue)
         for queue, count in sorted(waiting.items())
-        if not has_listener(prefix, queue, connections)
+        if not has_worker(prefix, queue, connections)
     ]
-    if not unheard:
+    if not unserved:
         return ""
-    parts = [f"{count} in {queue}" for count, queue in unheard[1:NAMED]]
-    if len(unheard) > NAMED:
-        parts.append(f"more in {len(unheard) - NAMED} other queues")
-    count, queue = unheard[0]
+    parts = [f"{count} in {queue}" for count, queue in unserved[1:MAX_NAMED]]
+    if len(unserved) > MAX_NAMED:
+        parts.append(f"more in {len(unserved) - MAX_NAMED} other queues")
+    count, queue = unserved[0]
     first = f"1 undo waits in {queue}" if count == 1 else f"{count} undos wait in {queue}"
     return f"{', '.join([first, *parts])}; no worker is listening"

@@ -1,7 +1,7 @@
-"""What Redis knows of a group -> the `.status` of its resource. One pure function.
+"""A group as read from Redis -> the `.status` of its JobGroup. Pure.
 
-No return value and no data of a job ever gets in here: whoever may read a resource need not be
-allowed to read what its jobs are about.
+The status never contains the data or the return value of a job: users who may read the resource
+need not be allowed to read those.
 """
 
 import json
@@ -9,15 +9,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jobgroup.conditions import Trouble, clean, condition, dated, seconds
-from jobgroup.snapshot import ENDED, GroupJob, GroupState
+from jobgroup.model.snapshot import ENDED, GroupJob, GroupState
+from jobgroup.resource import reasons
+from jobgroup.resource.conditions import (
+    Problem,
+    condition,
+    sanitize,
+    to_rfc3339,
+    with_transition_time,
+)
 
 MAX_LINES = 100
-# Each status write stores the whole object anew; 64 KB are the most a status may have.
+# Each write of a status stores the whole object again, so a status is kept below 64 KB.
 MAX_LINES_BYTES = 40_000
 PENDING = "PENDING"
 
-# Which jobs a person looks for first.
+# The order of the jobs: failed ones first, then those that need attention.
 _RANKS = {"failed": 0, "active": 1, "pending": 3, "completed": 4, "cancelled": 5}
 _UNDO_RANKS = {"failed": 0, "pending": 2}
 
@@ -29,35 +36,36 @@ def derive_status(
     group: GroupState | None = None,
     jobs: Sequence[GroupJob] = (),
     names: Mapping[str, str] | None = None,
-    trouble: Trouble | None = None,
+    problem: Problem | None = None,
     remark: str = "",
 ) -> dict[str, Any]:
-    """Return the whole status; `names` are the jobs' names by id, `previous` is what stands there.
+    """Return the whole status; `names` are job names by id, `previous` is the current status.
 
-    Without a group the state stays what it was: PENDING, unless the group is gone. What has been
-    said of an end stays said, whether Redis is away or has forgotten it. A remark is added to what
-    the conditions say of a group.
+    Without a group the state stays as it was, or is PENDING. A terminal status does not change if
+    Redis is unavailable or has lost the group. Without a problem, `remark` is appended to the
+    message of the conditions.
     """
     if group is None and previous.get("state") in ENDED:
-        if trouble is None:
-            return _seen_again(generation, previous)
-        if not trouble.stalled:
+        if problem is None:
+            return _with_observed_generation(generation, previous)
+        if not problem.stalled:
             return dict(previous)
-    known = _of_group(group, jobs, names or {}) if group else {**_nothing_yet(), **previous}
-    status = {**known, "observedGeneration": generation}
+    fields = _group_fields(group, jobs, names or {}) if group else {**_initial_fields(), **previous}
+    status = {**fields, "observedGeneration": generation}
     if group is None and status["state"] in ENDED:
-        status.setdefault("finishedAt", seconds(now))
-    wanted = _conditions(status, group, trouble, remark)
+        status.setdefault("finishedAt", to_rfc3339(now))
+    wanted = _conditions(status, group, problem, remark)
     status["conditions"] = [
-        dated(each, previous.get("conditions") or (), generation, now) for each in wanted
+        with_transition_time(each, previous.get("conditions") or (), generation, now)
+        for each in wanted
     ]
     return status
 
 
-def skipped(before: str, group: GroupState) -> GroupState | None:
-    """Return a group as it was in a state that its status never told of, if there was one.
+def skipped_state(before: str, group: GroupState) -> GroupState | None:
+    """Return the group as it was while COMPENSATING, if its status never showed that state.
 
-    Whoever waits for COMPENSATING is to see it, however quickly all was undone.
+    Clients that wait for COMPENSATING must see it, even if all undos completed within a moment.
     """
     if not group.ended or not group.was_compensating or before in ("COMPENSATING", *ENDED):
         return None
@@ -66,18 +74,18 @@ def skipped(before: str, group: GroupState) -> GroupState | None:
     )
 
 
-def _seen_again(generation: int, previous: Mapping[str, Any]) -> dict[str, Any]:
-    """Say the same of a changed object."""
+def _with_observed_generation(generation: int, previous: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same status for a new generation of the object."""
     seen = {"observedGeneration": generation}
     conditions = [{**each, **seen} for each in previous.get("conditions") or ()]
     return {**previous, **seen, "conditions": conditions}
 
 
-def _nothing_yet() -> dict[str, Any]:
+def _initial_fields() -> dict[str, Any]:
     return {"state": PENDING, "progress": ""}
 
 
-def _of_group(
+def _group_fields(
     group: GroupState, jobs: Sequence[GroupJob], names: Mapping[str, str]
 ) -> dict[str, Any]:
     lines = _lines(jobs, names)
@@ -91,7 +99,7 @@ def _of_group(
         "cancelledCount": group.cancelled_count,
         "jobs": lines,
         "events": _events(group, names),
-        "startedAt": seconds(group.created_at),
+        "startedAt": to_rfc3339(group.created_at),
     }
     if len(jobs) > len(lines):
         status["jobsOmitted"] = len(jobs) - len(lines)
@@ -106,18 +114,18 @@ def _of_group(
         status["failure"] = {
             "jobName": names.get(group.failed_job_id, ""),
             "jobId": group.failed_job_id,
-            "reason": clean(group.reason),
+            "reason": sanitize(group.reason),
             "attemptsMade": group.failed_attempts,
         }
     elif group.failed_at is not None:
-        status["failure"] = {"reason": clean(group.reason)}
+        status["failure"] = {"reason": sanitize(group.reason)}
     if group.finished_at is not None:
-        status["finishedAt"] = seconds(group.finished_at)
+        status["finishedAt"] = to_rfc3339(group.finished_at)
     return status
 
 
 def _lines(jobs: Sequence[GroupJob], names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return a line a job, as many as fit, those first that a person looks for first."""
+    """Return one entry for each job, in the order of _RANKS, as many as fit."""
     lines: list[dict[str, Any]] = []
     room = MAX_LINES_BYTES
     for job in sorted(jobs, key=_rank)[:MAX_LINES]:
@@ -144,49 +152,53 @@ def _line(job: GroupJob, names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _events(group: GroupState, names: Mapping[str, str]) -> list[dict[str, str]]:
-    """Tell the group's life; each of its events happens at most once."""
-    told = [(group.created_at, "Created", f"{group.total_jobs} jobs created")]
+    """Return the history of a group; each type occurs at most once."""
+    events = [(group.created_at, "Created", f"{group.total_jobs} jobs created")]
     if group.failed_at is not None:
-        told.append((group.failed_at, "Failing", why(group, names)))
+        events.append((group.failed_at, "Failing", failure_message(group, names)))
     if group.finished_at is not None:
-        told.append((group.finished_at, "Ended", ending(group)))
+        events.append((group.finished_at, "Ended", end_message(group)))
     return [
-        {"time": seconds(time), "type": kind, "message": message} for time, kind, message in told
+        {"time": to_rfc3339(time), "type": kind, "message": message}
+        for time, kind, message in events
     ]
 
 
-def why(group: GroupState, names: Mapping[str, str]) -> str:
-    """Say why a group was given up, in one line."""
+def failure_message(group: GroupState, names: Mapping[str, str]) -> str:
+    """Return in one line why a group failed or was cancelled."""
     if not group.failed_job_id:
-        return {"DeadlineExceeded": "its deadline passed"}.get(group.reason, clean(group.reason))
+        return {reasons.DEADLINE_EXCEEDED: "spec.activeDeadlineSeconds passed"}.get(
+            group.reason, sanitize(group.reason)
+        )
     name = names.get(group.failed_job_id, group.failed_job_id)
-    return clean(f'job "{name}" failed: {group.reason}')
+    return sanitize(f'job "{name}" failed: {group.reason}')
 
 
-def ending(group: GroupState) -> str:
-    """Say how a group ended."""
+def end_message(group: GroupState) -> str:
+    """Return in one line how a group ended."""
     if group.state == "COMPLETED":
         return f"all {group.total_jobs} jobs completed"
     if not group.undo_count:
         return "failed, nothing had to be undone"
     undone = f"{group.undone_count} of {group.undo_count} undone"
-    return f"failed, {undone}" + (", the rest could not be" if group.undo_failed_count else "")
+    failed = group.undo_failed_count
+    return f"failed, {undone}" + (f", {failed} could not be undone" if failed else "")
 
 
 def _conditions(
-    status: Mapping[str, Any], group: GroupState | None, trouble: Trouble | None, remark: str
+    status: Mapping[str, Any], group: GroupState | None, problem: Problem | None, remark: str
 ) -> list[dict[str, str]]:
-    """Say it for machines, as kstatus reads them, and for people."""
+    """Return the conditions: for kstatus, and for people who use `kubectl wait`."""
     state = status["state"]
-    if trouble:
-        reason, message = trouble.reason, trouble.message
-        stalled = trouble.stalled
+    if problem:
+        reason, message = problem.reason, problem.message
+        stalled = problem.stalled
     else:
         reason, message, stalled = _summary(state, group)
         message = f"{message}; {remark}" if remark else message
     ended = state in ENDED
     succeeded = state == "COMPLETED"
-    ready = succeeded and not trouble
+    ready = succeeded and not problem
     conditions = [condition("Ready", ready, reason, message)]
     if not ready:
         conditions.append(condition("Stalled" if stalled else "Reconciling", True, reason, message))
@@ -204,12 +216,12 @@ def _conditions(
 def _summary(state: str, group: GroupState | None) -> tuple[str, str, bool]:
     """Return the reason, the message and whether a person is needed."""
     if group is None:
-        return "Pending", "the group has not been created yet", False
+        return reasons.PENDING, "the group has not been created yet", False
     done = f"{group.completed_count} of {group.total_jobs} jobs completed"
     if state == "ACTIVE":
-        return "Running", done, False
+        return reasons.RUNNING, done, False
     if state == "COMPENSATING":
         undone = f"{group.undone_count} of {group.undo_count} undone"
-        return "Compensating", f"given up, {undone}", False
-    reasons = {"COMPLETED": "Completed", "FAILED": "Failed"}
-    return reasons.get(state, "CompensationFailed"), ending(group), state != "COMPLETED"
+        return reasons.COMPENSATING, f"compensating, {undone}", False
+    ends = {"COMPLETED": reasons.COMPLETED, "FAILED": reasons.FAILED}
+    return ends.get(state, reasons.COMPENSATION_FAILED), end_message(group), state != "COMPLETED"

@@ -1,22 +1,74 @@
-"""What is known of a pool -> the `.status` of its resource, and the Event of a scaling. Pure."""
+"""The schema of a WorkerPool's status, the status itself, and the Event of a scaling. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from jobgroup.conditions import Trouble, condition, dated, seconds
-from jobgroup.news import News
-from jobgroup.replicas import Backlog, Decision
+from pydantic import Field
 
-CONFLICT = "Conflict"
-TARGET_MISSING = "TargetMissing"
-TARGET_REFUSED = "TargetRefused"
+from jobgroup.definition.options import Count, Model
+from jobgroup.model.backlog import Backlog
+from jobgroup.resource import reasons
+from jobgroup.resource.conditions import Problem, condition, to_rfc3339, with_transition_time
+from jobgroup.resource.events import ResourceEvent
+from jobgroup.resource.jobgroup_status import MAX_CONDITIONS, Condition, Text, Time
+from jobgroup.resource.replicas import Decision
+from jobgroup.resource.workerpool_spec import Replicas
+
 _OF_WORKLOAD = {"desiredReplicas", "replicas", "readyReplicas"}
+
+
+class BacklogCounts(Model):
+    """The jobs of the queue by state."""
+
+    waiting: Count | None = Field(default=None, description="Jobs that wait for a worker.")
+    prioritized: Count | None = Field(default=None, description="Jobs that wait with a priority.")
+    active: Count | None = Field(default=None, description="Jobs that workers process.")
+    delayed: Count | None = Field(default=None, description="Jobs that are not due yet.")
+
+
+class LastScale(Model):
+    """The last time the pool scaled its workload."""
+
+    time: Time | None = Field(default=None, description="When the workload was scaled.")
+    fromReplicas: Replicas | None = Field(default=None, description="Replicas before.")  # noqa: N815
+    toReplicas: Replicas | None = Field(default=None, description="Replicas after.")  # noqa: N815
+    reason: Text | None = Field(default=None, description="The reason, in a sentence.")
+
+
+class WorkerPoolStatus(Model):
+    """The observed state of the pool, written by the operator."""
+
+    observedGeneration: Annotated[int, Field(ge=-1)] = Field(  # noqa: N815
+        default=-1,
+        description="The metadata.generation of this status; -1 before the first reconcile.",
+    )
+    desiredReplicas: Replicas | None = Field(  # noqa: N815
+        default=None,
+        description="Replicas that the jobs need, between minReplicas and maxReplicas.",
+    )
+    replicas: Replicas | None = Field(
+        default=None, description="Replicas in the spec of the workload."
+    )
+    readyReplicas: Replicas | None = Field(  # noqa: N815
+        default=None, description="Replicas of the workload that are ready."
+    )
+    backlog: Count | None = Field(
+        default=None, description="Jobs that need a worker now or within the cooldown."
+    )
+    jobs: BacklogCounts | None = Field(default=None, description="The jobs of the queue by state.")
+    lastScale: LastScale | None = Field(  # noqa: N815
+        default=None, description="The last time the pool scaled its workload."
+    )
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=MAX_CONDITIONS)] | None = Field(
+        default=None,
+        description="Ready and Stalled are for programs; ScalingActive is whether the pool scales.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A scale target as the API server has it."""
+    """A scale target as read from the API server."""
 
     path: str
     version: str
@@ -31,13 +83,13 @@ class Scaling:
     before: int
     after: int
     reason: str
-    # The workload's, before.
+    # The resourceVersion of the workload before the change.
     version: str
 
     @property
-    def news(self) -> News:
+    def event(self) -> ResourceEvent:
         message = f"from {self.before} to {self.after}: {self.reason}"
-        return News("Normal", "Scaled", message, which=self.version)
+        return ResourceEvent("Normal", reasons.SCALED, message, which=self.version)
 
 
 def pool_status(
@@ -47,9 +99,9 @@ def pool_status(
     workload: Workload | None = None,
     decision: Decision | None = None,
     scaling: Scaling | None = None,
-    trouble: Trouble | None = None,
+    problem: Problem | None = None,
 ) -> dict[str, Any]:
-    """Return the whole status; what could not be found out this time stays as it was."""
+    """Return the whole status; fields that are not known this time keep their value."""
     previous = body.get("status") or {}
     generation = body["metadata"]["generation"]
     status = {**previous, "observedGeneration": generation}
@@ -61,8 +113,8 @@ def pool_status(
             "active": backlog.active,
             "delayed": backlog.delayed,
         }
-    if trouble and trouble.reason in {CONFLICT, TARGET_MISSING}:
-        # There is none, or it is another pool's to tell of.
+    if problem and problem.reason in {reasons.CONFLICT, reasons.TARGET_MISSING}:
+        # The workload does not exist, or another pool reports its replicas.
         status = {name: value for name, value in status.items() if name not in _OF_WORKLOAD}
     if workload:
         status |= {"replicas": workload.replicas, "readyReplicas": workload.ready}
@@ -71,14 +123,14 @@ def pool_status(
     if scaling:
         status["replicas"] = scaling.after
         status["lastScale"] = {
-            "time": seconds(now),
+            "time": to_rfc3339(now),
             "fromReplicas": scaling.before,
             "toReplicas": scaling.after,
             "reason": scaling.reason,
         }
     status["conditions"] = [
-        dated(each, previous.get("conditions") or (), generation, now)
-        for each in _conditions(body, backlog, decision, trouble)
+        with_transition_time(each, previous.get("conditions") or (), generation, now)
+        for each in _conditions(body, backlog, decision, problem)
     ]
     return status
 
@@ -87,31 +139,33 @@ def _conditions(
     body: Mapping[str, Any],
     backlog: Backlog | None,
     decision: Decision | None,
-    trouble: Trouble | None,
+    problem: Problem | None,
 ) -> list[dict[str, str]]:
-    if trouble:
-        said = (trouble.reason, trouble.message)
-        stalled = [condition("Stalled", True, *said)] if trouble.stalled else []
+    if problem:
+        reason, message = problem.reason, problem.message
+        stalled = [condition("Stalled", True, reason, message)] if problem.stalled else []
         return [
-            condition("Ready", False, *said),
+            condition("Ready", False, reason, message),
             *stalled,
-            condition("ScalingActive", False, *said),
+            condition("ScalingActive", False, reason, message),
         ]
     paused = bool(body["spec"].get("paused"))
-    reason = "Paused" if paused else "Counting"
+    reason = reasons.PAUSED if paused else reasons.COUNTING
     message = decision.reason if decision else ""
     if backlog and not backlog.known:
-        # It may be new, or its name mistyped: worth a warning, but no error.
-        reason = reason if paused else "QueueNeverSeen"
-        message = f'the queue "{body["spec"]["queueName"]}" has never been seen'
+        # The queue may be new, or its name misspelled: a warning, not an error.
+        reason = reason if paused else reasons.QUEUE_NEVER_SEEN
+        message = (
+            f'the queue "{body["spec"]["queueName"]}" is not in Redis yet; check spec.queueName'
+        )
     return [
         condition("Ready", True, reason, message),
         condition("ScalingActive", not paused, reason, message),
     ]
 
 
-def tells_more(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    """Say whether a status has more news than counts, which are written less often."""
+def differs_beyond_counts(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Return whether two statuses differ in more than counts, which are written less often."""
     return _without_counts(status) != _without_counts(before)
 
 

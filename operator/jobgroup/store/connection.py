@@ -1,7 +1,6 @@
-"""The way to Redis: its URL, a client fit for the store, and what to do when it is away."""
+"""Clients of Redis: URLs, connections, and which errors are transient."""
 
 import asyncio
-import random
 import re
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,26 +11,25 @@ from redis.exceptions import RedisError, ResponseError
 
 from jobgroup.errors import InvalidSpecError
 
-BACKOFF_SECONDS = (0.1, 30.0)
-# A URL may ask for another number: redis://host/?max_connections=500.
-MOST_CONNECTIONS = 100
+# A URL can set another number: redis://host/?max_connections=500.
+MAX_CONNECTIONS = 100
 
-_AWAY = (
+_UNAVAILABLE = (
     exceptions.BusyLoadingError,
     exceptions.ConnectionError,
     exceptions.OutOfMemoryError,
     exceptions.ReadOnlyError,
     exceptions.TimeoutError,
 )
-# Not only the first word: up to 6.2 Redis puts its own in front of what went wrong in a script.
-_WAITED_OUT = re.compile(
+# Anywhere in the text: up to 6.2 Redis puts a text of its own before the error of a script.
+_TRANSIENT = re.compile(
     r"\b(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY|TRYAGAIN)\b"
 )
 
 
 def locate(url: str) -> str:
-    """Name a Redis without its password, or refuse a URL that redis-py would misread."""
-    sentence = (
+    """Return host and port, or the socket, of a URL; raise if redis-py would misread the URL."""
+    message = (
         "the Redis URL must look like redis://user:password@host:6379/0, rediss://... or"
         " unix:///path, with the special characters of a password percent-encoded"
     )
@@ -39,17 +37,17 @@ def locate(url: str) -> str:
         parts = urlsplit(url)
         port = parts.port or 6379
     except ValueError:
-        raise InvalidSpecError(sentence) from None
+        raise InvalidSpecError(message) from None
     outside = parts.path + parts.query + parts.fragment
     if parts.scheme not in {"redis", "rediss", "unix"} or "@" in outside:
-        raise InvalidSpecError(sentence)
+        raise InvalidSpecError(message)
     return parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}:{port}"
 
 
-class _Faithless:
-    """A connection that leaves a Redis which only copies another, as one does after a failover.
+class _ReconnectOnReadOnly:
+    """A connection that closes when Redis answers READONLY, as a demoted primary does.
 
-    Its name may lead to the new primary by now, but only whoever connects anew gets there.
+    After a failover the host name may lead to the new primary, but only for a new connection.
     """
 
     async def read_response(self, *args: Any, **kwargs: Any) -> Any:
@@ -63,43 +61,44 @@ class _Faithless:
 
 
 def connect(url: str, **options: Any) -> Redis:
-    """Open a client fit for the store: texts, whatever bytes a worker wrote as its reason.
+    """Open a client for the store. It decodes all replies, replacing bytes that are not UTF-8.
 
-    Calls beyond the most connections wait for one; redis-py's own pool would refuse them.
+    A call waits if all connections are in use; the default pool of redis-py would raise an error.
+    Raise InvalidSpecError if the URL has a parameter that redis-py does not accept.
     """
-    pool = BlockingConnectionPool.from_url(
-        url,
-        max_connections=MOST_CONNECTIONS,
-        timeout=None,
-        decode_responses=True,
-        encoding_errors="replace",
-        **options,
-    )
-    pool.connection_class = type("Connection", (_Faithless, pool.connection_class), {})
+    try:
+        pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=MAX_CONNECTIONS,
+            timeout=None,
+            decode_responses=True,
+            encoding_errors="replace",
+            **options,
+        )
+        # redis-py checks the names of parameters only when it makes a connection.
+        pool.make_connection()  # type: ignore[no-untyped-call]
+    except (TypeError, ValueError):
+        raise InvalidSpecError(
+            "the Redis URL has a parameter that redis-py does not accept"
+        ) from None
+    pool.connection_class = type("Connection", (_ReconnectOnReadOnly, pool.connection_class), {})
     return Redis.from_pool(pool)
 
 
 def is_transient(error: BaseException) -> bool:
-    """Say whether waiting may help: Redis is away, starting, full or busy."""
+    """Return whether waiting may help: Redis is unavailable, starting, full or busy."""
     if isinstance(error, exceptions.AuthenticationError):
         return False
-    if isinstance(error, _AWAY):
+    if isinstance(error, _UNAVAILABLE):
         return True
-    return isinstance(error, ResponseError) and bool(_WAITED_OUT.search(str(error)))
-
-
-def backoff(failures: int) -> float:
-    """Return the seconds to wait after so many failures in a row: doubling, capped, jittered."""
-    first, longest = BACKOFF_SECONDS
-    delay: float = min(longest, first * 2.0 ** min(failures - 1, 20))
-    return delay * random.uniform(0.8, 1.2)  # noqa: S311 (no secret: drivers must not retry in step)
+    return isinstance(error, ResponseError) and bool(_TRANSIENT.search(str(error)))
 
 
 def leave_if_cancelled() -> None:
-    """Obey a cancellation that redis-py has swallowed, as it does at some of its awaits."""
+    """Raise CancelledError if redis-py suppressed the cancellation of this task."""
     task = asyncio.current_task()
     if task and task.cancelling():
         raise asyncio.CancelledError
 
 
-__all__ = ["RedisError", "backoff", "connect", "is_transient", "leave_if_cancelled", "locate"]
+__all__ = ["RedisError", "connect", "is_transient", "leave_if_cancelled", "locate"]

@@ -1,23 +1,24 @@
-"""What the core does, told to whoever counts it. Here nobody does: an observer overrides what it
-wants to hear, and must be quick about it, for it is called in the middle of things.
+"""The interface through which the store and the driver report what they did; metrics implement it.
+
+The methods are called while groups are being processed, so an implementation must be quick.
 """
 
-from jobgroup.snapshot import GroupState, State
+from jobgroup.model.snapshot import GroupState, State
 
 
 class Observer:
-    """Hears of everything and does nothing."""
+    """An observer that ignores everything."""
 
-    def ran(self, script: str, seconds: float) -> None:
-        """Hear that Redis has answered calls of a script, and what was sent with them."""
+    def script_answered(self, script: str, seconds: float) -> None:
+        """Record that one round trip with calls of a script took this time."""
 
-    def created(self, groups: int) -> None:
-        """Hear that so many groups were made."""
+    def groups_created(self, groups: int) -> None:
+        """Record that this number of groups was created."""
 
-    def moved(
+    def group_settled(
         self, before: State, group: GroupState, undone: int = 0, undo_failed: int = 0
     ) -> None:
-        """Hear that a group has moved on, and how many of its undos have ended since."""
+        """Record that a group changed, and how many of its undos finished since the last change."""
 
 
 SILENT = Observer()

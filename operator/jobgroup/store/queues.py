@@ -1,4 +1,4 @@
-"""What is asked of Redis about queues as such: what waits in them, what stirs, and who listens."""
+"""Queues in general: their backlogs, their new events, and the names of connected clients."""
 
 import asyncio
 import time
@@ -9,26 +9,22 @@ from typing import Any, cast
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from jobgroup import keys
-from jobgroup.connection import is_transient
-from jobgroup.observer import SILENT, Observer
-from jobgroup.plan import pack
-from jobgroup.replicas import Backlog
-from jobgroup.scripts import FOLDER, load
+from jobgroup.definition.plan import pack
+from jobgroup.model import names
+from jobgroup.model.backlog import Backlog
+from jobgroup.store.connection import is_transient
+from jobgroup.store.observer import SILENT, Observer
+from jobgroup.store.replies import read_value
+from jobgroup.store.scripts import FOLDER, load
 
-# redis-py 8 gives up on a read after five, and a pool that is new waits this long to be seen.
+# redis-py 8 ends a read after five seconds, and a new WorkerPool waits for the end of a read.
 MAX_BLOCK_SECONDS = 2
-# The connections of a Redis are listed at most this often: it is work for a busy one.
+# List connections at most this often: CLIENT LIST is expensive for a Redis with many clients.
 LISTEN_SECONDS = 3.0
 
 
-def now_ms() -> int:
-    """Return the time as BullMQ counts it."""
-    return time.time_ns() // 1_000_000
-
-
 class Queues:
-    """The queues of one Redis, read and never written."""
+    """The queues of one Redis; read only."""
 
     def __init__(
         self, redis: Redis, prefix: str, folder: Path = FOLDER, observer: Observer = SILENT
@@ -41,34 +37,40 @@ class Queues:
         self._naming = asyncio.Lock()
 
     async def backlogs(self, queues: Sequence[tuple[str, int]]) -> list[Backlog | str]:
-        """Read what waits in each of these queues; what is due within so many ms counts as due.
+        """Read the backlog of each queue.
 
-        A queue that cannot be read is answered with a text that says why.
+        A queue is given with the milliseconds within which a delayed job counts as due. The result
+        for a queue that cannot be read is the reason.
         """
-        rows = await self._read_backlog(
+        replies = await self._read_backlog(
             self._redis,
-            marker=keys.marker(self._prefix),
+            marker=names.marker_key(self._prefix),
             prefix=self._prefix,
-            queues=pack(queues),
+            queues=pack([{"queue": queue, "horizon": horizon} for queue, horizon in queues]),
         )
-        return [row if isinstance(row, str) else Backlog.parse(row) for row in rows]
+        return [
+            str(reply)
+            if isinstance(reply, Exception)
+            else read_value(Backlog, f"Queue {queue}", reply)
+            for (queue, _), reply in zip(queues, replies, strict=True)
+        ]
 
     async def stirred(self, seen: Mapping[str, str], seconds: float) -> set[str]:
-        """Wait so long for an event in any of these queues after the one last seen; name them."""
-        streams = {keys.events(self._prefix, queue): queue for queue in seen}
+        """Return the queues with an event after the given one; wait this time for the first."""
+        streams = {names.events_key(self._prefix, queue): queue for queue in seen}
         ids = {key: seen[queue] for key, queue in streams.items()}
         block = max(1, int(min(seconds, MAX_BLOCK_SECONDS) * 1000))
         answer = await self._redis.xread(cast(Any, ids), count=1, block=block)
         return {streams[str(key)] for key, _ in cast(list[tuple[str, Any]], answer or [])}
 
     async def connections(self) -> frozenset[str] | None:
-        """Return what the connections call themselves, or nothing if that is not told to us."""
+        """Return the names of all connections, or None if Redis does not allow to list them."""
         async with self._naming:
             if time.monotonic() >= self._named_at + LISTEN_SECONDS:
                 try:
                     listed = await self._redis.client_list()
                     self._names = frozenset(each.get("name", "") for each in listed)
-                except ResponseError as refusal:  # an ACL, or a provider that has no such command
+                except ResponseError as refusal:  # an ACL, or a provider without this command
                     if is_transient(refusal):
                         raise
                     self._names = None

@@ -1,15 +1,22 @@
-"""What scripts answer about a group -> values, or the exception of what they refuse with.
+"""Replies of scripts -> values, or the exception for a refusal. The store calls it.
 
-The store calls it. What is wrong with one group's keys is told from what is wrong with Redis.
+Scripts reply with JSON objects, which are read into dataclasses by name. Unknown names are ignored,
+so that an older client reads the reply of a newer script. The names cost no time: Redis sends one
+JSON text faster than an array of values without names.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache, partial
+from itertools import repeat
+from types import NoneType
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from redis.exceptions import ResponseError
 
-from jobgroup.connection import is_transient
 from jobgroup.errors import (
+    CorruptKeyError,
     GroupExistsError,
     GroupNotFoundError,
     GroupRemovedError,
@@ -17,12 +24,13 @@ from jobgroup.errors import (
     JobExistsError,
     RedisStateLostError,
     RefusedError,
-    SpoiltKeyError,
 )
-from jobgroup.snapshot import GroupJob, GroupState, Settled
+from jobgroup.model import names
+from jobgroup.model.snapshot import GroupJob, GroupState
+from jobgroup.store.connection import is_transient
 
-# Refusals whose detail is what they are about, a group or a job.
-_NAMING_WHAT = (
+# Refusals whose detail is the id of a group or the key of a job.
+_WITH_SUBJECT = (
     GroupNotFoundError,
     GroupExistsError,
     GroupRemovedError,
@@ -30,49 +38,128 @@ _NAMING_WHAT = (
     RedisStateLostError,
 )
 
-Parsed = TypeVar("Parsed", GroupState, Settled)
+Value = TypeVar("Value")
 
 
-class Found(NamedTuple):
-    """A group as found just now, with as much beside it as was asked for."""
+class _UnreadableError(Exception):
+    """A reply lacks a field, or a field holds what its type does not allow."""
+
+
+class _Field(NamedTuple):
+    """One field of a dataclass, and how to read it from a reply."""
+
+    attribute: str
+    name: str
+    convert: Callable[[Any], Any]
+    default: Any  # MISSING if every reply must have the field
+
+
+@cache
+def _fields_of(kind: Any) -> tuple[_Field, ...]:
+    """Return the fields of a dataclass in the order of its parameters."""
+    types = get_type_hints(kind)
+    found = []
+    for field in fields(kind):
+        hint = types[field.name]
+        default = field.default
+        if default is MISSING and NoneType in get_args(hint):
+            default = None
+        found.append(_Field(field.name, names.field_name(field.name), _converter(hint), default))
+    return tuple(found)
+
+
+def _converter(hint: Any) -> Callable[[Any], Any]:
+    if isinstance(hint, type) and is_dataclass(hint):
+        return partial(_from_object, hint)
+    if get_origin(hint) is dict:
+        convert = _converter(get_args(hint)[1])
+        return lambda values: {name: convert(value) for name, value in values.items()}
+    if hint is bool:
+        return bool
+    return int if int in (hint, *get_args(hint)) else str
+
+
+def _from_object(kind: Callable[..., Value], found: Mapping[str, Any]) -> Value:
+    values = {}
+    # Drivers read a group for every call, so this loop calls nothing but the converters.
+    for attribute, name, convert, default in _fields_of(kind):
+        value = found.get(name)
+        if value is None:
+            if default is MISSING:
+                raise _UnreadableError(f"field {name} is missing")
+            values[attribute] = default
+        else:
+            try:
+                values[attribute] = convert(value)
+            except (TypeError, ValueError):
+                raise _UnreadableError(f"field {name} is {value!r}") from None
+    return kind(**values)
+
+
+def read_value(kind: type[Value], subject: str, reply: str) -> Value:
+    """Read an object into a dataclass; raise CorruptKeyError if it does not fit."""
+    try:
+        return _from_object(kind, json.loads(reply))
+    except _UnreadableError as error:
+        raise CorruptKeyError(f"{subject} cannot be read: {error}") from None
+
+
+def read_group(group_id: str, reply: str) -> GroupState:
+    """Read a snapshot of a group."""
+    return read_value(GroupState, f"Group {group_id}", reply)
+
+
+def read_jobs(group_id: str, reply: str) -> list[GroupJob]:
+    """Read the columns of read_jobs.lua, in the order of the definition."""
+    columns = json.loads(reply)
+    try:
+        attributes = [_column(field, columns.get(field.name)) for field in _fields_of(GroupJob)]
+        jobs = [GroupJob(*row) for row in zip(*attributes, strict=False)]
+        return sorted(jobs, key=lambda job: names.job_index(job.job_id))
+    except (_UnreadableError, ValueError) as error:
+        raise CorruptKeyError(f"The jobs of group {group_id} cannot be read: {error}") from None
+
+
+def _column(field: _Field, values: Sequence[Any] | None) -> Iterable[Any]:
+    if values is not None:
+        return map(field.convert, values)
+    if field.default is MISSING:
+        raise _UnreadableError(f"field {field.name} is missing")
+    return repeat(field.default)
+
+
+class GroupReading(NamedTuple):
+    """A group, its jobs and the incarnation of Redis, as far as they were asked for."""
 
     group: GroupState | None
     jobs: list[GroupJob] | None
-    epoch: str
+    incarnation: str
 
 
-def found_in(group_id: str, rows: Sequence[Any], jobs: bool) -> Found:
-    """Read the answers to a look at a group."""
-    row, *more = rows
-    lines = more.pop(0) if jobs else None
-    for answer in (row, *more):
-        if isinstance(answer, Exception):
-            raise refusal(answer)
-    epoch = str(more[0]) if more else ""
-    if not row or (jobs and lines is None):  # it may have been removed in between
-        return Found(None, None, epoch)
-    # What is wrong with its jobs alone is for whoever needs them to find out.
-    members = GroupJob.parse_all(lines) if isinstance(lines, list) else None
-    return Found(parsed(GroupState, group_id, row), members, epoch)
-
-
-def parsed(kind: type[Parsed], group_id: str, row: Sequence[Any]) -> Parsed:
-    """Read an answer about a group; one that makes no sense is that group's trouble alone."""
-    try:
-        return kind.parse(row)
-    except (TypeError, ValueError) as error:
-        raise SpoiltKeyError(f"Group {group_id} cannot be read: {error}") from None
+def read_reading(group_id: str, replies: Sequence[Any], jobs: bool) -> GroupReading:
+    """Read the replies of read_group, read_jobs if asked, and read_incarnation if asked."""
+    group, *more = replies
+    members = more.pop(0) if jobs else None
+    for reply in (group, *more):
+        if isinstance(reply, Exception):
+            raise refusal(reply)
+    incarnation = str(more[0]) if more else ""
+    if not group or (jobs and members is None):  # it may have been removed in between
+        return GroupReading(None, None, incarnation)
+    # Skip unreadable jobs: most callers need only the group, and Store.read_jobs raises the error.
+    found = read_jobs(group_id, members) if isinstance(members, str) else None
+    return GroupReading(read_group(group_id, group), found, incarnation)
 
 
 def is_its_own(error: Exception) -> bool:
-    """Say whether an error is about one group's keys and not about Redis as a whole."""
+    """Return whether an error concerns the keys of one group, and not Redis as a whole."""
     return isinstance(error, ResponseError) and not is_transient(error)
 
 
 def refusal(error: Exception, otherwise: type[RefusedError] | None = None) -> RefusedError:
-    """Turn what a script said into the exception of its code; raise what is none of ours."""
+    """Return the exception for the code of an error reply; raise an error without such a code."""
     code, _, detail = str(error).partition(" ")
-    for kind in _NAMING_WHAT:
+    for kind in _WITH_SUBJECT:
         if kind.code == code:
             return kind(detail)
     if code == InvalidGroupStateError.code:

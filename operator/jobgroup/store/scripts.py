@@ -1,7 +1,7 @@
-"""Lua scripts as callables: their header comment is the signature, parsed here, once, at load.
+"""Lua scripts as callables. The header comment of a script is its signature, parsed at load.
 
 A header lists its slots as `KEYS[1] name  meaning` and `ARGV[1] name  meaning`, numbered without a
-gap. `-- @include name` pulls in lua/includes/name.lua, once, before the script that asks for it.
+gap. `-- @include name` inserts lua/includes/name.lua before the script, once.
 """
 
 import re
@@ -16,7 +16,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-from jobgroup.observer import SILENT, Observer
+from jobgroup.store.observer import SILENT, Observer
 
 # Not importlib.resources: lua/ holds no Python, and namespace packages confuse editable installs.
 FOLDER = Path(__file__).resolve().parents[1] / "lua"
@@ -31,12 +31,12 @@ Call = tuple["Script", Mapping[str, Any]]
 
 
 class ScriptError(Exception):
-    """A Lua file that breaks the rules of its own header."""
+    """A Lua file whose header or includes are wrong."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """One atomic verb: call it with a client and its slots by name."""
+    """One script: call it with a client and its slots by name."""
 
     name: str
     source: str
@@ -46,11 +46,11 @@ class Script:
 
     @cached_property
     def sha(self) -> str:
-        """Return the name Redis knows the script by."""
+        """Return the SHA-1 by which Redis identifies the script."""
         return sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     def command(self, **slots: Any) -> tuple[Any, ...]:
-        """Spell one call; a slot too many or too few is a TypeError, as for any function."""
+        """Return the command for one call; raise TypeError if a slot is missing or unknown."""
         expected = self.keys + self.args
         if slots.keys() != set(expected):
             wrong = sorted(slots.keys() ^ set(expected))
@@ -66,11 +66,11 @@ class Script:
 
 
 async def run_all(redis: Redis, calls: Sequence[Call], in_order: bool = False) -> list[Any]:
-    """Run scripts, each with its slots, down one pipeline.
+    """Run scripts, each with its slots, in one pipeline; return a reply or an error for each.
 
-    An answer is what a script returned or the error it ended with. Redis forgets scripts when it
-    restarts; the calls it did not know are sent again after loading them. Where each must see what
-    the ones before it saw, or something newer, all after the first of them are sent again, too.
+    Redis loses scripts when it restarts: unknown scripts are loaded and their calls sent again.
+    With `in_order`, all calls after the first unknown one are sent again, too, so that no call
+    sees older data than the calls before it.
     """
     answers = await _send(redis, calls)
     unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
@@ -93,12 +93,12 @@ async def _send(redis: Redis, calls: Sequence[Call]) -> list[Any]:
     answers: list[Any] = await pipeline.execute(raise_on_error=False)
     took = time.perf_counter() - start
     for name, observer in {script.name: script.observer for script, _ in calls}.items():
-        observer.ran(name, took)
+        observer.script_answered(name, took)
     return answers
 
 
 def load(name: str, folder: Path = FOLDER, observer: Observer = SILENT) -> Script:
-    """Read a script, its includes and its signature."""
+    """Load a script with its includes and its signature."""
     text = (folder / f"{name}.lua").read_text()
     header = _HEADER.match(text)
     if header is None:
@@ -119,7 +119,7 @@ def _in_order(name: str, kind: str, slots: list[tuple[str, str, str]]) -> tuple[
 
 
 def _includes(text: str, folder: Path, seen: list[str]) -> list[str]:
-    """Return the texts a script needs before it, depth first, each once."""
+    """Return the texts of the includes of a script, depth first, each once."""
     parts = []
     for name in _INCLUDE.findall(text):
         if name in seen:

@@ -1,41 +1,49 @@
-"""The saga's store: one typed method per script, and the wake-up list.
+"""The groups of one Redis: one typed method for each script.
 
-Times are milliseconds. What a script refuses arrives as the exception of its code; whatever else
-goes wrong is redis-py's own.
+Times are milliseconds. A refusal of a script is raised as the exception for its code; all other
+errors are those of redis-py.
 """
 
 import contextlib
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from jobgroup import keys
-from jobgroup.answers import Found, found_in, is_its_own, parsed, refusal
-from jobgroup.errors import GroupNotFoundError, RefusedError, SpoiltKeyError
-from jobgroup.observer import SILENT, Observer
-from jobgroup.plan import Plan, pack_plans
-from jobgroup.queues import Queues
-from jobgroup.queues import now_ms as now_ms
-from jobgroup.scripts import FOLDER, Call, Script, load, run_all
-from jobgroup.snapshot import GroupJob, GroupState, Settled, Totals
-from jobgroup.streams import Streams
+from jobgroup.definition.plan import Plan, pack_plans
+from jobgroup.errors import CorruptKeyError, GroupNotFoundError, RefusedError
+from jobgroup.model import names
+from jobgroup.model.clock import now_ms
+from jobgroup.model.snapshot import GroupJob, GroupState, Settled, Totals
+from jobgroup.store.observer import SILENT, Observer
+from jobgroup.store.queues import Queues
+from jobgroup.store.replies import (
+    GroupReading,
+    is_its_own,
+    read_group,
+    read_jobs,
+    read_reading,
+    read_value,
+    refusal,
+)
+from jobgroup.store.scripts import FOLDER, Call, Script, load, run_all
+from jobgroup.store.streams import Streams
+from jobgroup.store.wakeups import Wakeups
 
+# How long an active job of a compensating group may be without its worker, and how long a tombstone
+# is kept, in milliseconds.
 GRACE = 5 * 60 * 1000
 TOMBSTONE = 30 * 24 * 3600 * 1000
-# Of one call that creates several groups: some two milliseconds of work.
+# What one call may create: about two milliseconds of work for Redis.
 BATCH_JOBS = 60
 BATCH_BYTES = 1_000_000
-# A group that ended stays parked with its score raised by these; see lua/includes/bands.lua.
-FAILED_SCORE = 10**15
-COMPLETED_SCORE = 2 * 10**15
 
 
 class Store:
-    """All that is ever asked of Redis about groups."""
+    """The groups below one prefix, with their queues, streams and wake-up list."""
 
     def __init__(
         self,
@@ -53,195 +61,189 @@ class Store:
         self._remove = load("remove_group", folder, observer)
         self._read = load("read_group", folder, observer)
         self._read_jobs = load("read_jobs", folder, observer)
-        self._disown = load("disown_group", folder, observer)
-        self._forbid = load("forbid_group", folder, observer)
-        self._read_epoch = load("read_epoch", folder, observer)
+        self._orphan = load("orphan_group", folder, observer)
+        self._tombstone = load("tombstone_group", folder, observer)
+        self._read_incarnation = load("read_incarnation", folder, observer)
         self._read_totals = load("read_totals", folder, observer)
         self.queues = Queues(redis, prefix, folder, observer)
         self.streams = Streams(redis, prefix)
+        self.wakeups = Wakeups(redis, prefix, folder, observer)
+
+    async def ping(self) -> None:
+        """Raise an error if Redis does not answer."""
+        await self.redis.ping()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self.redis.aclose()
 
     async def create(self, plans: Sequence[Plan]) -> list[bool | RefusedError]:
-        """Create groups, each atomically; say of each whether it is new, or why it is refused."""
+        """Create groups, each atomically; return for each whether it is new, or its refusal."""
         calls = [self._creation(batch) for batch in _batches(plans)]
         return [
-            each for answer in await run_all(self.redis, calls) for each in self._created(answer)
+            result for reply in await run_all(self.redis, calls) for result in self._created(reply)
         ]
 
-    async def make(self, plan: Plan) -> Found | RefusedError:
-        """Create a group and read it with its jobs in the same round trip, or say why not."""
-        calls = [self._creation([plan]), *self._looks(plan.group_id, jobs=True)]
-        answer, *rows = await run_all(self.redis, calls, in_order=True)
-        (made,) = self._created(answer)
-        return made if isinstance(made, RefusedError) else found_in(plan.group_id, rows, jobs=True)
+    async def create_and_read(self, plan: Plan) -> GroupReading | RefusedError:
+        """Create a group and read it with its jobs in one round trip, or return the refusal."""
+        calls = [self._creation([plan]), *self._reads(plan.group_id, jobs=True)]
+        created, *replies = await run_all(self.redis, calls, in_order=True)
+        (result,) = self._created(created)
+        if isinstance(result, RefusedError):
+            return result
+        return read_reading(plan.group_id, replies, jobs=True)
 
     def _creation(self, plans: Sequence[Plan]) -> Call:
-        slots = {"parked": keys.parked(self.prefix), "now": now_ms(), "prefix": self.prefix}
+        slots = {"parked": names.parked_key(self.prefix), "now": now_ms(), "prefix": self.prefix}
         return self._create, {**slots, "plans": pack_plans(plans)}
 
-    def _created(self, answers: Any) -> list[bool | RefusedError]:
-        if isinstance(answers, Exception):
-            raise answers
-        self._observer.created(answers.count(1))
+    def _created(self, replies: Any) -> list[bool | RefusedError]:
+        if isinstance(replies, Exception):
+            raise replies
+        self._observer.groups_created(replies.count(1))
         return [
-            bool(answer) if isinstance(answer, int) else refusal(answer, SpoiltKeyError)
-            for answer in answers
+            bool(reply) if isinstance(reply, int) else refusal(reply, CorruptKeyError)
+            for reply in replies
         ]
 
     async def settle(
         self, tokens: Sequence[tuple[str, str]], request: str = "", grace: int = GRACE
     ) -> list[Settled | Exception | None]:
-        """Move groups on, each given with the wake-up entry that led to it or with none.
+        """Settle groups, each given with its entry of the wake-up list or an empty text.
 
-        The answer is None for a group that is not there, or the error of that group alone.
+        The result is None for a group that does not exist, or the error that concerns this group.
         """
         about = {"now": now_ms(), "request": request, "grace": grace}
         calls = [
             (self._settle, {**self._slots(group_id), **about, "token": token})
             for group_id, token in tokens
         ]
-        answers = await run_all(self.redis, calls)
+        replies = await run_all(self.redis, calls)
         return [
-            answer
-            if answer is None or isinstance(answer, Exception)
-            else self._settled(group_id, answer)
-            for (group_id, _), answer in zip(tokens, answers, strict=True)
+            reply
+            if reply is None or isinstance(reply, Exception)
+            else self._settled(group_id, reply)
+            for (group_id, _), reply in zip(tokens, replies, strict=True)
         ]
 
-    def _settled(self, group_id: str, answer: Sequence[Any]) -> Settled | SpoiltKeyError:
+    def _settled(self, group_id: str, reply: str) -> Settled | CorruptKeyError:
         try:
-            settled = parsed(Settled, group_id, answer)
-        except SpoiltKeyError as error:
+            settled = read_value(Settled, f"Group {group_id}", reply)
+        except CorruptKeyError as error:
             return error
         if settled.changed:
-            self._observer.moved(settled.before, settled.group, settled.undone, settled.undo_failed)
+            self._observer.group_settled(
+                settled.before, settled.group, settled.undone, settled.undo_failed
+            )
         return settled
 
     async def cancel(self, group_id: str, grace: int = GRACE) -> GroupState:
-        """Give a running group up."""
-        row = await self._call(self._cancel, group_id, now=now_ms(), grace=grace)
-        group = parsed(GroupState, group_id, row)
-        self._observer.moved("ACTIVE", group)
+        """Cancel a running group."""
+        reply = await self._call(self._cancel, group_id, now=now_ms(), grace=grace)
+        group = read_group(group_id, reply)
+        self._observer.group_settled("ACTIVE", group)
         return group
 
     async def remove(self, group_id: str) -> None:
-        """Remove an ended group and all its keys, but for its tombstone."""
+        """Remove an ended group and all its keys except its tombstone."""
         while await self._call(self._remove, group_id, now=now_ms(), remembers=TOMBSTONE):
             pass
 
-    async def disown(self, group_id: str) -> bool:
-        """Let go of a group; one that is not there can never be made any more."""
-        return bool(await self._call(self._disown, group_id, now=now_ms(), remembers=TOMBSTONE))
+    async def orphan(self, group_id: str) -> bool:
+        """Remove the owner of a group; if there is no such group, tombstone its id."""
+        return bool(await self._call(self._orphan, group_id, now=now_ms(), remembers=TOMBSTONE))
 
-    async def forbid(self, group_id: str) -> bool:
-        """Say whether a group is there; one that is not can never be made any more."""
-        return bool(await self._call(self._forbid, group_id, now=now_ms(), remembers=TOMBSTONE))
+    async def tombstone(self, group_id: str) -> bool:
+        """Return whether a group exists; if not, tombstone its id so that it cannot be created."""
+        return bool(await self._call(self._tombstone, group_id, now=now_ms(), remembers=TOMBSTONE))
 
-    async def epoch(self) -> str:
-        """Return what this life of Redis is called; one that lost its data gets another name."""
-        return str(await self._read_epoch(self.redis, **self._epoch_slots()))
+    async def incarnation(self) -> str:
+        """Return the name of this data set; a Redis that lost its data gets a new one."""
+        return str(await self._read_incarnation(self.redis, **self._incarnation_slots()))
 
     async def read_many(self, group_ids: Sequence[str]) -> list[GroupState]:
-        """Read those of these groups that are there; what is wrong with one holds up no other."""
+        """Read those of these groups that exist; skip a group that cannot be read."""
         calls = [(self._read, self._slots(group_id)) for group_id in group_ids]
-        rows = await run_all(self.redis, calls)
+        replies = await run_all(self.redis, calls)
         found = []
-        for group_id, row in zip(group_ids, rows, strict=True):
-            if isinstance(row, Exception):
-                if not is_its_own(row):
-                    raise row
-            elif row:
-                with contextlib.suppress(SpoiltKeyError):
-                    found.append(parsed(GroupState, group_id, row))
+        for group_id, reply in zip(group_ids, replies, strict=True):
+            if isinstance(reply, Exception):
+                if not is_its_own(reply):
+                    raise reply
+            elif reply:
+                with contextlib.suppress(CorruptKeyError):
+                    found.append(read_group(group_id, reply))
         return found
 
     async def read(self, group_id: str) -> GroupState | None:
-        """Read a group, or nothing if there is none."""
-        row = await self._call(self._read, group_id)
-        return parsed(GroupState, group_id, row) if row else None
+        """Read a group; return None if there is no such group."""
+        reply = await self._call(self._read, group_id)
+        return read_group(group_id, reply) if reply else None
 
     async def read_jobs(self, group_id: str) -> list[GroupJob]:
-        """Read where each member is now."""
-        rows = await self._call(self._read_jobs, group_id)
-        if rows is None:
+        """Read the jobs of a group with their current status."""
+        reply = await self._call(self._read_jobs, group_id)
+        if reply is None:
             raise GroupNotFoundError(group_id)
-        return GroupJob.parse_all(rows)
+        return read_jobs(group_id, reply)
 
-    async def look(self, group_id: str, jobs: bool = False, epoch: bool = False) -> Found:
-        """Read a group, and what else is wanted, in one round trip."""
-        rows = await run_all(self.redis, self._looks(group_id, jobs, epoch), in_order=True)
-        return found_in(group_id, rows, jobs)
+    async def read_with(
+        self, group_id: str, jobs: bool = False, incarnation: bool = False
+    ) -> GroupReading:
+        """Read a group, and its jobs and the incarnation if asked, in one round trip."""
+        replies = await run_all(self.redis, self._reads(group_id, jobs, incarnation), in_order=True)
+        return read_reading(group_id, replies, jobs)
 
-    def _looks(self, group_id: str, jobs: bool, epoch: bool = False) -> list[Call]:
-        # Jobs that are older than their group would not fit its counts.
+    def _reads(self, group_id: str, jobs: bool, incarnation: bool = False) -> list[Call]:
+        # The jobs are read after the group: older ones would not fit its counts.
         calls: list[Call] = [(self._read, self._slots(group_id))]
         if jobs:
             calls.append((self._read_jobs, self._slots(group_id)))
-        if epoch:
-            calls.append((self._read_epoch, self._epoch_slots()))
+        if incarnation:
+            calls.append((self._read_incarnation, self._incarnation_slots()))
         return calls
 
     async def owning_queue(self, group_id: str) -> str:
-        """Return the queue on whose stream the group's events stand."""
-        queue = await self.redis.hget(keys.parent(self.prefix, group_id), "queue")
+        """Return the queue whose event stream has the events of a group."""
+        queue = await self.redis.hget(names.parent_key(self.prefix, group_id), "queue")
         if queue is None:
             raise GroupNotFoundError(group_id)
         return str(queue)
 
     async def resources(self, owner: str, group_ids: Sequence[str]) -> dict[str, str]:
-        """Return what an owner calls those of these groups that are there and its own."""
+        """Return the resource names of those of these groups that exist and belong to an owner."""
         pipeline = self.redis.pipeline(transaction=False)
         for group_id in group_ids:
-            pipeline.hmget(keys.parent(self.prefix, group_id), "owner", "resource")
+            pipeline.hmget(names.parent_key(self.prefix, group_id), "owner", "resource")
         found = {}
-        answers = await pipeline.execute(raise_on_error=False)
-        for group_id, answer in zip(group_ids, answers, strict=True):
-            if isinstance(answer, Exception):
-                if not is_its_own(answer):
-                    raise answer
-            elif answer[0] == owner:
-                found[group_id] = str(answer[1])
+        replies = await pipeline.execute(raise_on_error=False)
+        for group_id, reply in zip(group_ids, replies, strict=True):
+            if isinstance(reply, Exception):
+                if not is_its_own(reply):
+                    raise reply
+            elif reply[0] == owner:
+                found[group_id] = str(reply[1])
         return found
 
-    async def wakeups(self, limit: int) -> list[str]:
-        """Return the first entries of the wake-up list; settling a group takes its entry off."""
-        return cast(list[str], await self.redis.lrange(keys.wakeups(self.prefix), 0, limit - 1))
-
-    async def wait_for_wakeup(self, seconds: float) -> None:
-        """Block until a stock worker touches the wake-up list, or for so long."""
-        await self.redis.bzpopmin(keys.marker(self.prefix), seconds)
-
     async def totals(self) -> Totals:
-        """Count all groups by state, at the price of a few lookups."""
-        answer = await self._read_totals(
+        """Count all groups by state with a few lookups."""
+        reply = await self._read_totals(
             self.redis,
-            parked=keys.parked(self.prefix),
-            wakeups=keys.wakeups(self.prefix),
-            events=keys.events(self.prefix, keys.BOOKS),
+            parked=names.parked_key(self.prefix),
+            wakeups=names.wakeups_key(self.prefix),
+            events=names.events_key(self.prefix, names.LEDGER_QUEUE),
         )
-        return Totals.parse(answer)
+        return read_value(Totals, names.ledger_key(self.prefix), reply)
 
-    async def parked(self, ended: bool = False) -> list[str]:
-        """Return the unfinished groups that wait for their members, or also those that failed.
-
-        All at once: settling a group parks it anew at another place, so pages would miss some.
-        """
-        until = f"({COMPLETED_SCORE if ended else FAILED_SCORE}"
-        found = await self.redis.zrangebyscore(keys.parked(self.prefix), "-inf", until)
-        return cast(list[str], found)
-
-    async def set_aside(self, token: str) -> None:
-        """Take an entry off the wake-up list that cannot be settled; a resync will try it again."""
-        pipeline = self.redis.pipeline(transaction=True)
-        pipeline.zadd(keys.parked(self.prefix), {keys.group_of(token): now_ms()})
-        pipeline.lrem(keys.wakeups(self.prefix), 1, token)
-        await pipeline.execute()
-
-    def _epoch_slots(self) -> dict[str, Any]:
-        return {"epoch": keys.epoch(self.prefix), "candidate": secrets.token_hex(8)}
+    def _incarnation_slots(self) -> dict[str, Any]:
+        return {
+            "incarnation": names.incarnation_key(self.prefix),
+            "candidate": secrets.token_hex(8),
+        }
 
     def _slots(self, group_id: str) -> dict[str, Any]:
-        """Return what each script about one group takes."""
-        parent = keys.parent(self.prefix, group_id)
+        """Return the slots that every script about one group has."""
+        parent = names.parent_key(self.prefix, group_id)
         return {"parent": parent, "prefix": self.prefix, "gid": group_id}
 
     async def _call(self, script: Script, group_id: str, **slots: Any) -> Any:
@@ -252,7 +254,7 @@ class Store:
 
 
 def _batches(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
-    """Divide plans into what one call may create without keeping Redis from its other work."""
+    """Split plans into calls, none of which blocks Redis for long."""
     batch: list[Plan] = []
     jobs = size = 0
     for plan in plans:

@@ -1,17 +1,17 @@
-"""What Redis tells in streams: the events of a queue, and which groups of an owner changed.
+"""Streams: the events of a queue, and the changes of an owner's groups.
 
-Nobody takes anything off a stream: each reader goes on from a place of its own.
+Readers do not remove entries; each reader keeps a checkpoint of its own.
 """
 
 from typing import Any, cast
 
 from redis.asyncio import Redis
 
-from jobgroup import keys
-from jobgroup.queues import MAX_BLOCK_SECONDS
+from jobgroup.model import names
+from jobgroup.store.queues import MAX_BLOCK_SECONDS
 
-# So many entries of a stream are read at a time.
-MOST_ENTRIES = 1000
+# Entries read at a time.
+MAX_ENTRIES = 1000
 # Before the first entry of a stream.
 START = "0-0"
 
@@ -24,32 +24,34 @@ class Streams:
         self._prefix = prefix
 
     async def changes(self, owner: str, after: str, seconds: float) -> list[tuple[str, str]]:
-        """Wait so long for groups of an owner to change after an entry; return entries and ids."""
+        """Return entries and group ids after an entry; wait this time for the first."""
         block = max(1, int(min(seconds, MAX_BLOCK_SECONDS) * 1000))
-        entries = await self._entries(keys.changed(self._prefix, owner), after, block)
+        entries = await self._entries(names.owner_changes_key(self._prefix, owner), after, block)
         return [(entry, fields["group"]) for entry, fields in entries]
 
     async def newest_change(self, owner: str) -> str:
-        """Return the newest entry about an owner's groups."""
-        return await self._newest(keys.changed(self._prefix, owner))
+        """Return the newest entry of an owner's changes."""
+        return await self._newest(names.owner_changes_key(self._prefix, owner))
 
-    async def place(self, owner: str, reader: str) -> str:
+    async def read_checkpoint(self, owner: str, reader: str) -> str:
         """Return the entry after which a reader of an owner's changes has to begin."""
-        return str(await self._redis.hget(keys.heard(self._prefix, owner), reader) or START)
+        return str(
+            await self._redis.hget(names.checkpoints_key(self._prefix, owner), reader) or START
+        )
 
-    async def keep_place(self, owner: str, reader: str, entry: str) -> None:
-        """Have a reader of an owner's changes begin after this entry the next time."""
-        await self._redis.hset(keys.heard(self._prefix, owner), reader, entry)
+    async def save_checkpoint(self, owner: str, reader: str, entry: str) -> None:
+        """Store the entry after which a reader of an owner's changes begins the next time."""
+        await self._redis.hset(names.checkpoints_key(self._prefix, owner), reader, entry)
 
     async def newest_event(self, queue: str) -> str:
-        """Return the id of the newest entry of a queue's events."""
-        return await self._newest(keys.events(self._prefix, queue))
+        """Return the id of the newest event of a queue."""
+        return await self._newest(names.events_key(self._prefix, queue))
 
     async def read_stream(
         self, queue: str, last_id: str, block: int
     ) -> tuple[str, list[tuple[str, dict[str, str]]]]:
-        """Wait for entries of a queue's events after an id; return the last one's id with them."""
-        entries = await self._entries(keys.events(self._prefix, queue), last_id, block)
+        """Return the id of the last event read, and the events after an id; wait for the first."""
+        entries = await self._entries(names.events_key(self._prefix, queue), last_id, block)
         return (entries[-1][0] if entries else last_id), entries
 
     async def _newest(self, stream: str) -> str:
@@ -59,5 +61,5 @@ class Streams:
     async def _entries(
         self, stream: str, after: str, block: int
     ) -> list[tuple[str, dict[str, str]]]:
-        answer = await self._redis.xread({stream: after}, count=MOST_ENTRIES, block=block)
+        answer = await self._redis.xread({stream: after}, count=MAX_ENTRIES, block=block)
         return cast(list[Any], answer)[0][1] if answer else []

@@ -1,0 +1,158 @@
+"""The command line: create, show, cancel and drive sagas without Kubernetes."""
+
+import asyncio
+import io
+import os
+import re
+import sys
+from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from jobgroup import JobGroupError, JobGroups, __version__
+from jobgroup.cli.manifest import read_plans
+from jobgroup.cli.output import program
+from jobgroup.cli.verbs import REFUSED, add, cancel, complain, drive, follow, jobs, remove, show
+from jobgroup.definition.spec import check_group_id
+from jobgroup.errors import InvalidSpecError
+from jobgroup.store.connection import RedisError, is_transient, locate
+
+NO_REDIS, INTERRUPTED, NO_READER = 3, 130, 141
+
+DESCRIPTION = """\
+Sagas over BullMQ jobs: groups of jobs that all succeed, or whose effects are undone.
+Stock BullMQ workers run the jobs; `drive` advances the groups."""
+
+EPILOG = """\
+environment:
+  REDIS_URL      default of --redis; use it for a URL with a password
+  BULLMQ_PREFIX  default of --prefix
+
+exit codes:
+  0    success; follow and add --wait: every group is COMPLETED
+  1    follow and add --wait: a group ended in another state
+  2    refused: wrong usage, an invalid file, or a group in the wrong state
+  3    Redis cannot be reached or rejects a command
+  130  interrupted; drive exits with 0 when it is stopped
+  141  the reader of the output closed it
+
+Run `{program} VERB --help` for the options of a verb."""
+
+
+def read_source(file: str) -> tuple[str, str]:
+    """Return the text of a file and the name to use in messages."""
+    source = "standard input" if file == "-" else file
+    try:
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return content.decode("utf-8-sig"), source
+    except OSError as error:
+        raise InvalidSpecError(f"{source}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InvalidSpecError(f"{source}: line {line} is not UTF-8 text") from None
+
+
+class Parser(ArgumentParser):
+    """A parser that hides passwords in its error messages."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(re.sub(r"//\S*@", "//***@", message))
+
+
+def parse(argv: Sequence[str] | None) -> Namespace:
+    parser = Parser(
+        prog=program(),
+        description=DESCRIPTION,
+        epilog=EPILOG.format(program=program()),
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"jobgroup {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    def verb(run: Callable[[JobGroups, Namespace], Awaitable[int]], text: str) -> ArgumentParser:
+        made = verbs.add_parser(
+            run.__name__,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            allow_abbrev=False,
+        )
+        made.set_defaults(run=run)
+        options(made)
+        return made
+
+    options(parser)
+    adding = verb(add, "create the groups of a file; each with all its jobs or not at all")
+    adding.add_argument(
+        "file",
+        metavar="FILE",
+        help="YAML or JSON, or - for standard input; each document is {name, jobs, compensation,"
+        " groupId} or a JobGroup manifest",
+    )
+    adding.add_argument(
+        "--id", help="id of the group (default: groupId of the file, or a new UUID)"
+    )
+    adding.add_argument("--wait", action="store_true", help="follow the groups until they end")
+    for run, text in (
+        (show, "show the state and the counts of a group"),
+        (jobs, "list the jobs of a group with their status"),
+        (cancel, "cancel a group: drop its pending jobs and undo its completed jobs"),
+        (remove, "remove an ended group and its jobs; its id cannot be used again for 30 days"),
+        (follow, "show a group after each change until it ends"),
+    ):
+        verb(run, text).add_argument("id", metavar="ID", help="id of the group")
+    driving = verb(drive, "advance groups until stopped; several drivers can run at once")
+    driving.add_argument(
+        "--once", action="store_true", help="advance all groups that can advance now, then exit"
+    )
+    # Options may precede or follow the verb, so neither parser sets defaults.
+    given = Namespace(
+        redis=os.environ.get("REDIS_URL") or "redis://127.0.0.1:6379/0",
+        prefix=os.environ.get("BULLMQ_PREFIX") or "bull",
+        output="text",
+        id=None,
+    )
+    return parser.parse_args(argv, given)
+
+
+def options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("options of every verb")
+    text = "URL of Redis (default: redis://127.0.0.1:6379/0)"
+    group.add_argument("--redis", metavar="URL", default=SUPPRESS, help=text)
+    text = "key prefix of BullMQ (default: bull)"
+    group.add_argument("--prefix", default=SUPPRESS, help=text)
+    text = "text, or one JSON object per line (default: text)"
+    group.add_argument("--output", choices=("text", "json"), default=SUPPRESS, help=text)
+
+
+async def run(args: Namespace) -> int:
+    async with JobGroups.connect(args.redis, args.prefix) as groups:
+        code: int = await args.run(groups, args)
+    return code
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    args = parse(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        args.where = locate(args.redis)
+        if args.run is add:
+            text, args.source = read_source(args.file)
+            args.plans = read_plans(text, args.source, args.id)
+        elif args.id is not None:
+            check_group_id(args.id)
+        return asyncio.run(run(args))
+    except JobGroupError as refusal:
+        return complain(refusal, REFUSED)
+    except RedisError as error:
+        what = "cannot be reached" if is_transient(error) else "rejected the command"
+        return complain(f"Redis at {args.where} {what}: {error}", NO_REDIS)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader closed the pipe; nothing more may be flushed into it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NO_READER

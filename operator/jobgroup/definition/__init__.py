@@ -1,0 +1,7 @@
+"""The definition of a group. Pure.
+
+options     the BullMQ options that a job or an undo may have
+spec        models of a definition
+validation  an error of pydantic -> one error message
+plan        a definition and an id -> the argument of create_groups.lua
+"""

@@ -1,0 +1,19 @@
+"""The time as BullMQ counts it, and how long to wait after failures."""
+
+import random
+import time
+
+BACKOFF_SECONDS = (0.1, 30.0)
+
+
+def now_ms() -> int:
+    """Return the current time in milliseconds since the Unix epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def backoff(failures: int) -> float:
+    """Return the seconds to wait after consecutive failures: doubling, capped, jittered."""
+    first, longest = BACKOFF_SECONDS
+    delay: float = min(longest, first * 2.0 ** min(failures - 1, 20))
+    # No secret: the jitter keeps drivers from retrying at the same moment.
+    return delay * random.uniform(0.8, 1.2)  # noqa: S311

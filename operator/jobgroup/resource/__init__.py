@@ -1,0 +1,15 @@
+"""What the operator decides about a resource. Pure.
+
+kinds              the table of kinds
+jobgroup_spec      the spec of a JobGroup
+jobgroup_status    the schema of its status
+workerpool_spec    the spec of a WorkerPool
+workerpool_status  the schema of its status, and the status itself
+decisions          an object and its group -> the next step
+status             a group -> the status of its JobGroup
+events             a group -> Kubernetes Events
+replicas           a backlog and bounds -> replicas
+listeners          the names of Redis connections -> which queues have workers
+conditions         the parts of a status that both kinds share
+reasons            the reasons of conditions, problems and Kubernetes Events
+"""
