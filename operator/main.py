@@ -1,20 +1,21 @@
 """The operator's entry point: `kopf run operator/main.py` loads it as a script.
 
-It only imports the handlers; importing registers them. Python itself can run it too, as the image
-does: `python operator/main.py --all-namespaces` is `kopf run --standalone` with these options, and
-`--version` says which version this is.
+It imports the handlers, which registers them. Python can run it, too, as the image does: `python
+operator/main.py --all-namespaces` is `kopf run --standalone` with these options, and `--version`
+prints the version.
 """
 
 import sys
 
 from kopf import cli
 
-from handlers import cluster, startup, watch
+from handlers import startup, watch
+from handlers.kube import client
 from jobgroup import __version__
 
 __all__ = ["startup", "watch"]
 
-cluster.take_deep_data()
+client.raise_recursion_limit()
 
 if __name__ == "__main__":
     if "--version" in sys.argv[1:]:

@@ -1,6 +1,6 @@
-"""Places where a test may have the operator die, as `kill -9` would: FAILPOINT=<name>[:<nth time>].
+"""Points at which a test kills the process, as with `kill -9`: FAILPOINT=<name>[:<nth time>].
 
-When nothing is set, as in production, a failpoint is a call of an empty function.
+Without the variable, as in production, a failpoint is a call of an empty function.
 """
 
 import os

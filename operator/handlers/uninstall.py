@@ -1,9 +1,9 @@
-"""`python -m handlers.uninstall DEPLOYMENT`: what the chart runs before it is uninstalled.
+"""`python -m handlers.uninstall DEPLOYMENT`: the hook that Helm runs before it removes the chart.
 
-Ends the replicas, takes their Lease so that nobody works any more, and takes the finalizer off each
-JobGroup: without an operator nothing could be deleted that has it. What runs goes on running, for
-the workers are still there, and is named. The note on each object stays, so an operator that is
-installed again knows whose group it is and goes on with it; nothing is run twice.
+It scales the operator to zero, acquires the leader lease so that no replica works, and removes the
+finalizer from each JobGroup: without an operator, an object with it could not be deleted. Groups
+keep running, because their workers do; the log names them. The group's annotation stays on each
+object: an operator that is installed again continues with the group, and no job runs twice.
 """
 
 import asyncio
@@ -17,166 +17,168 @@ from urllib.parse import quote
 
 import kopf
 
-from handlers.cluster import MERGE, ApiError, Cluster, Conflict, ref_of, take_deep_data
-from handlers.lease import Lease
+from handlers.kube.client import MERGE, ApiClient, ApiError, Conflict, raise_recursion_limit, ref_of
+from handlers.kube.leader import Lease
+from handlers.settings import Settings, SettingsError, read_settings
 from jobgroup import Store, connect
-from jobgroup.connection import RedisError, backoff
-from jobgroup.decisions import Resource, Step, next_step, released
 from jobgroup.errors import RefusedError
-from jobgroup.news import News, event_of
-from jobgroup.resource import API_VERSION, PLURAL
-from jobgroup.settings import Settings, SettingsError, read_settings
-from jobgroup.store import now_ms
+from jobgroup.model.clock import backoff, now_ms
+from jobgroup.resource import reasons
+from jobgroup.resource.decisions import Resource, Step, finalizers_without_ours, next_step
+from jobgroup.resource.events import ResourceEvent, to_kubernetes_event
+from jobgroup.resource.kinds import API_VERSION, JOBGROUP
+from jobgroup.store.connection import RedisError
 
 logger = logging.getLogger(__name__)
 
-# A replica has half a minute to stop, and its lease a quarter to run out.
+# A replica may take 30 seconds to stop, and its lease 15 to expire.
 LEASE_SECONDS = 60
-# Redis may be restarting; if it does not come, nothing is kept from going for its sake.
+# Redis may be restarting; after this time, objects are released without it.
 REDIS_SECONDS = 20
 ANSWER_SECONDS = 5
-# So many objects are in hand at a time.
+# Objects per list request, and released at the same time.
 PAGE = 50
 
-UNDRIVEN = News(
+UNDRIVEN = ResourceEvent(
     "Warning",
-    "OperatorUninstalled",
-    "nobody drives or undoes this group until the operator is installed again",
+    reasons.OPERATOR_UNINSTALLED,
+    "this group is neither driven nor undone until the operator is installed again",
 )
 
 
 class Uninstaller:
-    """Lets go of the JobGroups of one installation."""
+    """Releases the JobGroups of one installation."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._cluster = Cluster(kopf.OperatorSettings())
-        redis = connect(settings.redis_url, socket_timeout=ANSWER_SECONDS)
-        self._store = Store(redis, settings.prefix)
+        self._api = ApiClient(kopf.OperatorSettings())
+        redis = connect(settings.redis.url, socket_timeout=ANSWER_SECONDS)
+        self._store = Store(redis, settings.redis.prefix)
         self._released = self._running = self._failed = 0
 
     async def run(self, deployment: str) -> bool:
-        """Let go of everything; say whether all of it is free."""
-        place = (self._settings.namespace, self._settings.lease_name, self._settings.identity)
-        lease = Lease(self._cluster, *place)
+        """Release all objects; return whether all of them are released."""
+        settings = self._settings
+        lease = Lease(self._api, settings.namespace, settings.lease_name, settings.identity)
         try:
-            await self._end_replicas(deployment)
+            await self._scale_to_zero(deployment)
             await asyncio.wait_for(lease.acquire(), LEASE_SECONDS)
-            await self._work_under(lease)
+            await self._release_under(lease)
         except TimeoutError:
             logger.error(
-                "the lease %s is not to be had: whoever holds it still works; stop it and uninstall"
-                " again, or leave all to it and uninstall with --no-hooks",
-                self._settings.lease_name,
+                "cannot acquire the lease %s: its holder still runs. Stop the holder and uninstall"
+                " again, or uninstall with --no-hooks to leave all objects to it",
+                settings.lease_name,
             )
             return False
         finally:
             await lease.release()
-            await self._cluster.close()
-            await self._store.redis.aclose()
-        logger.info("let go of %d JobGroups, of which %d run", self._released, self._running)
+            await self._api.close()
+            await self._store.aclose()
+        logger.info("released %d JobGroups, %d of them running", self._released, self._running)
         return not self._failed
 
-    async def _end_replicas(self, deployment: str) -> None:
-        """Stop the operator, so that no replica is there to take the lease back."""
+    async def _scale_to_zero(self, deployment: str) -> None:
+        """Stop the operator, so that no replica can acquire the lease again."""
         folder = f"/apis/apps/v1/namespaces/{self._settings.namespace}/deployments"
         none = {"spec": {"replicas": 0}}
         try:
-            await self._cluster.request("PATCH", f"{folder}/{deployment}/scale", none, MERGE)
+            await self._api.request("PATCH", f"{folder}/{deployment}/scale", none, MERGE)
         except ApiError as error:
             if error.code != 404:
                 raise
 
-    async def _work_under(self, lease: Lease) -> None:
-        """Let go of all objects while the lease is ours."""
+    async def _release_under(self, lease: Lease) -> None:
+        """Release all objects while this process holds the lease."""
         keeping = asyncio.create_task(lease.keep())
-        working = asyncio.create_task(self._let_go_of_all())
+        working = asyncio.create_task(self._release_all())
         await asyncio.wait({keeping, working}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             working.cancel()
-            raise ApiError(0, "the lease was lost on the way")
+            raise ApiError(0, "lost the leader lease before all JobGroups were released")
         keeping.cancel()
         await working
 
-    async def _let_go_of_all(self) -> None:
+    async def _release_all(self) -> None:
         await self._wait_for_redis()
         for namespace in self._settings.namespaces or ("",):
             try:
                 async for page in self._pages(namespace):
-                    await asyncio.gather(*(self._try(body) for body in page))
+                    await asyncio.gather(*(self._release_latest(body) for body in page))
             except ApiError as error:
-                self._pass_by(namespace, error)
+                self._skip(namespace, error)
 
-    def _pass_by(self, namespace: str, error: ApiError) -> None:
-        """Say that a namespace cannot be looked through; the others are not to wait for it."""
+    def _skip(self, namespace: str, error: ApiError) -> None:
+        """Log that the JobGroups of a namespace cannot be listed; others are still released."""
         if namespace and error.code == 403:
-            # With a namespace go the rights in it, and trying again brings back neither.
-            said = "nothing is let go in %s, for nobody may look there any more: %s"
-            logger.warning(said, namespace, error)
+            # The rights are deleted with the namespace: a retry would not help.
+            message = "skipped the namespace %s: no permission to list JobGroups: %s"
+            logger.warning(message, namespace, error)
         else:
-            logger.error("%s cannot be looked through: %s", namespace or "the cluster", error)
+            where = f"the namespace {namespace}" if namespace else "the cluster"
+            logger.error("cannot list the JobGroups of %s: %s", where, error)
             self._failed += 1
 
     async def _wait_for_redis(self) -> None:
         until, failures = time.monotonic() + REDIS_SECONDS, 0
         while True:
             try:
-                await self._store.redis.ping()
+                await self._store.ping()
                 return
             except RedisError as error:
                 if time.monotonic() > until:
-                    place = self._settings.redis_place
-                    logger.warning("going on without Redis at %s: %s", place, error)
+                    location = self._settings.redis.location
+                    logger.warning("continuing without Redis at %s: %s", location, error)
                     return
                 failures += 1
                 await asyncio.sleep(min(backoff(failures), 1))
 
     async def _pages(self, namespace: str) -> AsyncIterator[list[dict[str, Any]]]:
-        """Yield all JobGroups of a namespace, or of the cluster if none is named."""
+        """Yield all JobGroups of a namespace, or of the cluster if the name is empty."""
         where = f"/namespaces/{namespace}" if namespace else ""
-        path = f"/apis/{API_VERSION}{where}/{PLURAL}?limit={PAGE}"
+        path = f"/apis/{API_VERSION}{where}/{JOBGROUP.plural}?limit={PAGE}"
         token = ""
         while True:
-            # Without a definition there are no objects.
-            found = await self._cluster.find("GET", path + token) or {"items": []}
+            # If the CRD is not installed, there are no objects.
+            found = await self._api.find("GET", path + token) or {"items": []}
             yield found["items"]
             following = found.get("metadata", {}).get("continue")
             if not following:
                 break
             token = f"&continue={quote(following)}"
 
-    async def _try(self, body: dict[str, Any]) -> None:
+    async def _release_latest(self, body: dict[str, Any]) -> None:
         ref = ref_of(body)
         name = f"{ref.namespace}/{ref.name}"
         current: dict[str, Any] | None = body
         try:
             while current and Resource.read(current).claimed:
                 with contextlib.suppress(Conflict):
-                    await self._let_go(name, current)
+                    await self._release(name, current)
                     return
-                current = await self._cluster.read(ref)
+                current = await self._api.read(ref)
         except ApiError as error:
             if error.code != 404:
-                logger.error("%s cannot be let go: %s", name, error)
+                logger.error("cannot release %s: %s", name, error)
                 self._failed += 1
 
-    async def _let_go(self, name: str, body: dict[str, Any]) -> None:
-        """Take the finalizer off, after all that can still be done for the object is done."""
+    async def _release(self, name: str, body: dict[str, Any]) -> None:
+        """Remove the finalizer; first cancel, remove or orphan the group of a deleted object."""
         resource = Resource.read(body)
         if resource.deleting:
-            await self._leave(name, resource)
-        await self._cluster.put_metadata(body, {"finalizers": released(body)})
+            await self._settle_deletion(name, resource)
+        await self._api.put_metadata(body, {"finalizers": finalizers_without_ours(body)})
         self._released += 1
         if not resource.deleting and not resource.ended:
             self._running += 1
-            logger.warning("%s (%s) still runs: %s", name, resource.uid, UNDRIVEN.message)
+            logger.warning("%s (%s) is still running: %s", name, resource.uid, UNDRIVEN.message)
             with contextlib.suppress(ApiError):
-                await self._cluster.post_event(
-                    body["metadata"]["namespace"], event_of(UNDRIVEN, body, now_ms())
+                await self._api.post_event(
+                    body["metadata"]["namespace"], to_kubernetes_event(UNDRIVEN, body, now_ms())
                 )
 
-    async def _leave(self, name: str, resource: Resource) -> None:
-        """Do for an object that is being deleted what the operator does when its namespace goes."""
+    async def _settle_deletion(self, name: str, resource: Resource) -> None:
+        """Do what the operator does for a deleted object whose namespace is deleted, too."""
         try:
             group = await self._store.read(resource.uid)
             step = next_step(resource, group, "", now_ms())
@@ -186,23 +188,23 @@ class Uninstaller:
             if step is Step.REMOVE:
                 await self._store.remove(resource.uid)
             else:
-                await self._store.disown(resource.uid)
+                await self._store.orphan(resource.uid)
                 if group:
-                    logger.warning("%s (%s) goes, and is not undone yet", name, resource.uid)
+                    logger.warning("%s (%s) is deleted, but not undone yet", name, resource.uid)
         except (RedisError, RefusedError) as error:
-            said = "%s (%s) goes, and Redis does not know of it: %s"
-            logger.warning(said, name, resource.uid, error)
+            message = "%s (%s) is deleted, but its group is still in Redis: %s"
+            logger.warning(message, name, resource.uid, error)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Let go of everything; whatever goes wrong is one sentence."""
+    """Run the hook; an error is one line."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-    # It takes the lease as a replica does, and is none.
-    logging.getLogger("handlers.lease").setLevel(logging.WARNING)
+    # The hook acquires the lease, but is no replica: its messages about leading would mislead.
+    logging.getLogger("handlers.kube.leader").setLevel(logging.WARNING)
     if len(arguments) != 1:
         logger.critical("usage: python -m handlers.uninstall DEPLOYMENT")
         return 2
-    take_deep_data()
+    raise_recursion_limit()
     try:
         return 0 if asyncio.run(Uninstaller(read_settings()).run(arguments[0])) else 1
     except SettingsError as refusal:

@@ -1,8 +1,11 @@
-"""What this process remembers of objects under way, so that it need not ask the API server.
+"""JobGroup objects in progress, as this process last observed or wrote them.
 
-All of it may be outdated or missing: a write that carries an old resourceVersion changes nothing,
-and what is not remembered is read. Small objects are kept as text, a third of what they take up
-as dictionaries; the large ones, and those of a large crowd, are not kept at all.
+It is not an informer: it is neither complete nor authoritative. It only saves reads from the API
+server. An object that is missing here is read. A write carries a resourceVersion, so a decision
+made from a stale copy changes nothing. Steps that no resourceVersion protects read first.
+
+Small objects are stored as JSON text, which takes a third of the memory of dictionaries. Large
+objects, and objects beyond a fixed number, are not stored.
 """
 
 import json
@@ -11,20 +14,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.cluster import Ref
+from handlers.kube.client import Ref
 
 Body = dict[str, Any]
 
 # Together 16 MB at most.
-MOST_BYTES = 16_000
-MOST_OBJECTS = 1000
-# More jobs than this cannot be small; there is no need to spell them out first.
-MOST_JOBS = 100
+MAX_BYTES = 16_000
+MAX_OBJECTS = 1000
+# An object with more jobs than this is larger than MAX_BYTES: it is not even serialized.
+MAX_JOBS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What this process last wrote to an object."""
+class Write:
+    """The last write of this process to an object."""
 
     version: str
     at: float
@@ -32,81 +35,94 @@ class Written:
     state: str
 
 
-class Memory:
-    """Objects by uid: those under way, what was written to them, and how they looked last."""
+class ObjectCache:
+    """Objects by uid: references of those in progress, own writes, and the last known content."""
 
     def __init__(self) -> None:
-        self.running: dict[str, Ref] = {}
-        self.written: dict[str, Written] = {}
+        self._running: dict[str, Ref] = {}
+        self._writes: dict[str, Write] = {}
         self._newest: dict[str, int] = {}
         self._texts: dict[str, str] = {}
 
-    def is_known(self, body: Mapping[str, Any]) -> bool:
-        """Say whether an object that the watch brings is as this process wrote it, or older."""
-        written = self.written.get(body["metadata"]["uid"])
-        if written is None:
+    @property
+    def running(self) -> Mapping[str, Ref]:
+        """The objects in progress by uid; a live view."""
+        return self._running
+
+    def track(self, ref: Ref) -> None:
+        """Add an object to those in progress."""
+        self._running[ref.uid] = ref
+
+    def is_own_write(self, body: Mapping[str, Any]) -> bool:
+        """Return whether a watch event shows what this process wrote, or an older version."""
+        write = self._writes.get(body["metadata"]["uid"])
+        if write is None:
             return False
         version = body["metadata"]["resourceVersion"]
-        return version == written.version or 0 < _number(version) < _number(written.version)
+        return version == write.version or 0 < _number(version) < _number(write.version)
 
-    def saw(self, body: Mapping[str, Any]) -> None:
-        """Remember an object as it was read, or as the watch brought it."""
+    def observe(self, body: Mapping[str, Any]) -> None:
+        """Store an object that was read or that arrived in a watch event."""
         jobs = (body.get("spec") or {}).get("jobs") or ()
-        self._keep(body["metadata"], _text(body) if len(jobs) <= MOST_JOBS else "")
+        self._store(body["metadata"], _text(body) if len(jobs) <= MAX_JOBS else "")
 
-    def wrote(self, body: Body) -> None:
-        """Remember an object as a write left it."""
+    def record_write(self, body: Body) -> None:
+        """Store an object as a write of this process left it."""
         meta, text = body["metadata"], _text(body)
         state = (body.get("status") or {}).get("state") or ""
         version = meta["resourceVersion"]
-        self.written[meta["uid"]] = Written(version, time.monotonic(), len(text), state)
-        self._keep(meta, text)
+        self._writes[meta["uid"]] = Write(version, time.monotonic(), len(text), state)
+        self._store(meta, text)
 
-    def untouched(self, uid: str) -> Written | None:
-        """Return what was last written to an object, if nothing newer was seen of it."""
-        written = self.written.get(uid)
-        is_newest = written and self._newest.get(uid) == _number(written.version)
-        return written if is_newest else None
+    def last_write(self, uid: str) -> Write | None:
+        """Return the last write of this process to an object."""
+        return self._writes.get(uid)
 
-    def recall(self, uid: str) -> Body | None:
-        """Return an object as it was last seen or written."""
+    def last_write_if_current(self, uid: str) -> Write | None:
+        """Return the last write to an object, unless a newer version of it was observed."""
+        write = self._writes.get(uid)
+        is_newest = write and self._newest.get(uid) == _number(write.version)
+        return write if is_newest else None
+
+    def get(self, uid: str) -> Body | None:
+        """Return an object as it was last observed or written."""
         text = self._texts.get(uid)
         return json.loads(text) if text else None
 
-    def doubt(self, uid: str) -> None:
-        """Have an object read before it is looked at again."""
+    def invalidate(self, uid: str) -> None:
+        """Drop the content of an object: it must be read before the next decision."""
         self._texts.pop(uid, None)
 
-    def doubt_all(self) -> None:
-        """Have every object read before it is looked at again."""
+    def invalidate_all(self) -> None:
+        """Drop the content of all objects."""
         self._texts.clear()
 
-    def forget(self, uid: str) -> None:
-        """Remember nothing of an object that has ended or is gone."""
-        self.running.pop(uid, None)
-        self.written.pop(uid, None)
+    def remove(self, uid: str) -> None:
+        """Drop everything about an object that has ended or was deleted."""
+        self._running.pop(uid, None)
+        self._writes.pop(uid, None)
         self._newest.pop(uid, None)
         self._texts.pop(uid, None)
 
-    def _keep(self, meta: Mapping[str, Any], text: str) -> None:
-        """Keep the newest: an answer and the watch may overtake one another."""
+    def _store(self, meta: Mapping[str, Any], text: str) -> None:
+        """Keep the newest version: API responses and watch events may arrive in any order."""
         uid, version = meta["uid"], _number(meta["resourceVersion"])
         if version < self._newest.get(uid, 1):
             return
         self._newest[uid] = version
         self._texts.pop(uid, None)
-        if 0 < len(text) <= MOST_BYTES:
+        if 0 < len(text) <= MAX_BYTES:
             self._texts[uid] = text
-        if len(self._texts) > MOST_OBJECTS:
+        if len(self._texts) > MAX_OBJECTS:
             del self._texts[next(iter(self._texts))]
 
 
 def _number(version: str) -> int:
-    """Return a resourceVersion as the growing number it is, or 0 if a server has other ideas."""
+    """Return a resourceVersion as a number, or 0 if the server does not use growing numbers."""
     return int(version) if version.isdecimal() else 0
 
 
 def _text(body: Mapping[str, Any]) -> str:
-    """Spell an object out, without the list of who wrote which field."""
+    """Serialize an object without its managedFields."""
     meta = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
     return json.dumps({**body, "metadata": meta})

@@ -1,40 +1,41 @@
-"""How far a stream was read, and where to begin again if this process is lost: nothing else.
+"""The checkpoint of a stream reader: the entry after which a new process must start to read.
 
-An entry is done with when the object it is about was looked at. Objects are looked at in no order,
-so whoever comes next begins at the first one that is still owed a look, and sees some once more.
+An entry is processed when the object that it names was reconciled. Objects are reconciled in no
+particular order, so the checkpoint stays before the first entry whose object is not reconciled yet.
+A new process may therefore process some entries again.
 """
 
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from jobgroup.streams import START
+from jobgroup.store.streams import START
 
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Bookmark(Generic[Key]):
-    """A place in a stream, for one reader."""
+class Checkpoint(Generic[Key]):
+    """The position of one reader in a stream."""
 
     def __init__(self, read_to: str = START) -> None:
         self.read_to = read_to
-        # Whoever is owed a look, and the entry before the first one about it, oldest first. So an
-        # object that fails for ever takes up one line here, however much is told of it.
-        self._owed: dict[Key, str] = {}
+        # Objects to reconcile, each with the entry before its first one, oldest first. One line per
+        # object: an object that fails forever takes no more, however many entries name it.
+        self._pending: dict[Key, str] = {}
 
     def read(self, entry: str, key: Key | None) -> None:
-        """Go on to the next entry, which is about this object, or about none of ours."""
+        """Advance to the next entry; `key` is its object, or None if it is not ours."""
         if key is not None:
-            self._owed.setdefault(key, self.read_to)
+            self._pending.setdefault(key, self.read_to)
         self.read_to = entry
 
-    def begin_after(self, is_owed: Callable[[Key], bool]) -> str:
-        """Return the newest entry up to which all objects have been looked at."""
-        self._owed = {key: before for key, before in self._owed.items() if is_owed(key)}
-        return next(iter(self._owed.values()), self.read_to)
+    def start_after(self, is_dirty: Callable[[Key], bool]) -> str:
+        """Return the newest entry up to which all objects have been reconciled."""
+        self._pending = {key: entry for key, entry in self._pending.items() if is_dirty(key)}
+        return next(iter(self._pending.values()), self.read_to)
 
 
 def is_older(entry: str, other: str) -> bool:
-    """Say whether one entry of a stream stands before another."""
+    """Return whether an entry of a stream is before another."""
     return _numbers(entry) < _numbers(other)
 
 

@@ -1,11 +1,11 @@
-"""What goes on in Redis -> which objects to look at: groups that changed, and groups on their way.
+"""Changes in Redis -> objects to reconcile: groups that were settled, and groups with progress.
 
-Stock workers wake a driver when a group fails or ends; whoever settles it tells its owner, and that
-is us. Nobody is woken when one job of many completes: for that, running groups are looked at about
-once a second, less often when there are very many.
+Stock workers wake a driver when a group fails or ends, and the driver that settles it adds an entry
+to the stream of the group's owner. Nothing reports that one job of many completed: for that, the
+counts of running groups are read about once a second, less often when there are very many.
 
-The owner is the cluster, and what it is told stands in a stream. Where several operators share its
-namespaces between them, each reads all of it, from its own place, and looks at what is its own.
+The owner is the cluster. If several operators share the namespaces of a cluster, each reads the
+whole stream from its own checkpoint and reconciles the objects of its namespaces.
 """
 
 import asyncio
@@ -13,32 +13,33 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from handlers.bookmark import Bookmark, is_older
-from handlers.cluster import Ref
 from handlers.failpoints import failpoint
-from handlers.memory import Memory
-from handlers.workqueue import WorkQueue
-from jobgroup.connection import RedisError, backoff, leave_if_cancelled
-from jobgroup.snapshot import GroupState
-from jobgroup.store import Store
+from handlers.jobgroups.cache import ObjectCache
+from handlers.jobgroups.checkpoint import Checkpoint, is_older
+from handlers.kube.client import Ref
+from handlers.kube.workqueue import WorkQueue
+from jobgroup.model.clock import backoff
+from jobgroup.model.snapshot import GroupState
+from jobgroup.store.connection import RedisError, leave_if_cancelled
+from jobgroup.store.store import Store
 
 Counts = tuple[int, ...]
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0
-# So many groups are looked at in one go, and at most so many a second.
+INTERVAL_SECONDS = 1.0
+# Groups per read, and groups per interval.
 PAGE = 100
-MOST_A_LOOK = 1000
-# All running objects are looked at this often even if nothing happens: a net below the net.
+MAX_PER_INTERVAL = 1000
+# All running objects are reconciled this often, in case a change was missed.
 RESYNC_SECONDS = 300
 BLOCK_SECONDS = 2
-# The counts of a group that was not made yet, or that Redis has lost.
+# The counts of a group that does not exist yet, or that Redis has lost.
 NO_GROUP: Counts = ()
 
 
 class Follower:
-    """Watches one owner's groups in Redis."""
+    """Follows the groups of one owner in Redis."""
 
     def __init__(
         self,
@@ -46,95 +47,92 @@ class Follower:
         owner: str,
         reader: str,
         namespaces: Collection[str],
-        memory: Memory,
+        cache: ObjectCache,
         queue: WorkQueue[Ref],
     ) -> None:
-        """Begin where whoever had the same name as a reader has got to.
-
-        `namespaces` are those that are watched; none means all of them.
-        """
+        """Start at the checkpoint of `reader`; an empty `namespaces` means all of them."""
         self._store = store
         self._owner = owner
         self._reader = reader
         self._namespaces = namespaces
-        self._memory = memory
+        self._cache = cache
         self._queue = queue
-        self._bookmark: Bookmark[Ref] | None = None
-        # What Redis has as our place, and when to look whether that has moved.
-        self._kept = ""
-        self._keep_at = 0.0
+        self._checkpoint: Checkpoint[Ref] | None = None
+        # The checkpoint in Redis, and when to compare it with ours.
+        self._saved = ""
+        self._save_at = 0.0
         self._counts: dict[str, Counts] = {}
         self._resync_at = time.monotonic() + RESYNC_SECONDS
         self.alive_at = time.monotonic()
 
-    async def hear_changes(self) -> None:
-        """Put each group into the queue that somebody settled."""
-        await self._persist(self._hear)
+    async def follow_changes(self) -> None:
+        """Enqueue the object of each group that was settled, forever."""
+        await self._repeat(self._read_changes)
 
-    async def look_at_progress(self) -> None:
-        """Put each group into the queue whose counts moved."""
-        await self._persist(self._look)
+    async def follow_progress(self) -> None:
+        """Enqueue the object of each group whose counts changed, forever."""
+        await self._repeat(self._read_progress)
 
-    async def _persist(self, action: Callable[[], Awaitable[None]]) -> None:
+    async def _repeat(self, action: Callable[[], Awaitable[None]]) -> None:
         failures = 0
         while True:
             leave_if_cancelled()
             try:
                 await action()
                 if failures:
-                    self._look_at_all()  # it may be another Redis, or an older one
+                    self._enqueue_all()  # it may be another Redis, or an older state of it
                 failures = 0
             except RedisError as error:
                 failures += 1
                 if failures == 1:
-                    logger.warning("redis: %s", error)
-                    self._look_at_all()  # whoever finds Redis away says so on the object
+                    logger.warning("cannot follow groups in Redis: %s", error)
+                    self._enqueue_all()  # so that each object reports the problem
                 await asyncio.sleep(backoff(failures))
 
-    def _look_at_all(self) -> None:
+    def _enqueue_all(self) -> None:
         self._resync_at = time.monotonic() + RESYNC_SECONDS
-        self._memory.doubt_all()
-        for each in self._memory.running.values():
+        self._cache.invalidate_all()
+        for each in self._cache.running.values():
             self._queue.add(each)
 
-    async def _hear(self) -> None:
+    async def _read_changes(self) -> None:
         self.alive_at = time.monotonic()
-        if self._bookmark is None:
-            self._kept = await self._store.streams.place(self._owner, self._reader)
-            self._bookmark = Bookmark(self._kept)
-        bookmark = self._bookmark
-        changes = await self._store.streams.changes(self._owner, bookmark.read_to, BLOCK_SECONDS)
+        streams = self._store.streams
+        if self._checkpoint is None:
+            self._saved = await streams.read_checkpoint(self._owner, self._reader)
+            self._checkpoint = Checkpoint(self._saved)
+        checkpoint = self._checkpoint
+        changes = await streams.changes(self._owner, checkpoint.read_to, BLOCK_SECONDS)
         objects = await self._find([group_id for _, group_id in changes])
         for entry, group_id in changes:
             ref = objects.get(group_id)
             if ref:
                 self._queue.add(ref)
-            bookmark.read(entry, ref)
-        if not changes and is_older(
-            await self._store.streams.newest_change(self._owner), bookmark.read_to
-        ):
-            # Redis lost what we read, and by its clock all that it tells us now may be old.
-            self._bookmark = Bookmark()
-        await self._keep_place(self._bookmark)
+            checkpoint.read(entry, ref)
+        if not changes and is_older(await streams.newest_change(self._owner), checkpoint.read_to):
+            # Redis lost the entries that were read; new ones may have older ids.
+            self._checkpoint = Checkpoint()
+        await self._save_checkpoint(self._checkpoint)
 
-    async def _keep_place(self, bookmark: Bookmark[Ref]) -> None:
-        """Note now and then in Redis how far all that was told has been looked at."""
+    async def _save_checkpoint(self, checkpoint: Checkpoint[Ref]) -> None:
+        """Save the checkpoint in Redis, at most once per interval."""
         now = time.monotonic()
-        if now < self._keep_at:
+        if now < self._save_at:
             return
-        self._keep_at = now + LOOK_SECONDS
-        place = bookmark.begin_after(self._queue.owes)
-        if place != self._kept:
-            await self._store.streams.keep_place(self._owner, self._reader, place)
-            self._kept = place
+        self._save_at = now + INTERVAL_SECONDS
+        entry = checkpoint.start_after(self._queue.is_dirty)
+        if entry != self._saved:
+            await self._store.streams.save_checkpoint(self._owner, self._reader, entry)
+            self._saved = entry
 
     async def _find(self, group_ids: Sequence[str]) -> dict[str, Ref]:
-        """Find the objects of groups: those under way, and those of groups that had ended.
+        """Return the objects of groups by group id: objects in progress, and those that had ended.
 
-        A job of the latter was retried by hand, or we began where another had not got to. The
-        objects of another operator are not for us to look at, and we may have no right to.
+        An ended group changes if a job of it is retried by hand, and its entry is read if this
+        process started before it. Objects of other operators are left out: this one may have no
+        permission to read them.
         """
-        running = self._memory.running
+        running = self._cache.running
         found = {group_id: running[group_id] for group_id in group_ids if group_id in running}
         others = list(dict.fromkeys(each for each in group_ids if each not in found))
         if not others:
@@ -146,33 +144,35 @@ class Follower:
                 found[group_id] = Ref(namespace, name, group_id)
         return found
 
-    async def _look(self) -> None:
-        running = self._memory.running
+    async def _read_progress(self) -> None:
+        running = self._cache.running
         if time.monotonic() >= self._resync_at:
-            self._look_at_all()
+            self._enqueue_all()
         for gone in self._counts.keys() - running.keys():
             del self._counts[gone]
         ids = list(running)
         for start in range(0, len(ids), PAGE):
-            page = ids[start : start + PAGE]
-            found = {group.id: _counts(group) for group in await self._store.read_many(page)}
-            for group_id in page:
-                before, counts = self._counts.get(group_id), found.get(group_id, NO_GROUP)
-                if group_id in running and has_moved(before, counts):
-                    self._queue.add(running[group_id])
-                self._counts[group_id] = counts
-            if (start + PAGE) % MOST_A_LOOK == 0:
-                await asyncio.sleep(LOOK_SECONDS)
-        await asyncio.sleep(LOOK_SECONDS)
+            await self._read_page(ids[start : start + PAGE])
+            if (start + PAGE) % MAX_PER_INTERVAL == 0:
+                await asyncio.sleep(INTERVAL_SECONDS)
+        await asyncio.sleep(INTERVAL_SECONDS)
+
+    async def _read_page(self, ids: Sequence[str]) -> None:
+        running = self._cache.running
+        found = {group.id: _counts(group) for group in await self._store.read_many(ids)}
+        for group_id in ids:
+            before, counts = self._counts.get(group_id), found.get(group_id, NO_GROUP)
+            if group_id in running and has_changed(before, counts):
+                self._queue.add(running[group_id])
+            self._counts[group_id] = counts
 
 
-def has_moved(before: Counts | None, counts: Counts) -> bool:
-    """Say whether a group's object may tell other counts than these; `before` is the last look.
+def has_changed(before: Counts | None, counts: Counts) -> bool:
+    """Return whether the status of a group's object may have other counts than these.
 
-    The first is the group's revision, which moves when it is settled.
-
-    When a group was made, its object told that nothing had happened yet. So a job that completed
-    before the first look counts as well.
+    `before` are the counts of the last read. The first count is the group's revision, which changes
+    when the group is settled. The status of a new group reports no ended job, so a job that
+    completed before the first read counts as a change.
     """
     if counts and not before:
         return any(counts[1:])
@@ -181,7 +181,7 @@ def has_moved(before: Counts | None, counts: Counts) -> bool:
 
 def _counts(group: GroupState) -> Counts:
     return (
-        # Whoever settles a group tells us; this is heard even if that was lost on the way.
+        # So a settled group is found even if its entry in the stream was lost.
         group.revision,
         group.completed_count,
         group.failed_count,

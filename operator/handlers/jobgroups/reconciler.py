@@ -1,165 +1,157 @@
-"""One object: gather, decide, take a step, look again. It never matters what woke it.
+"""The controller of JobGroups: read an object and its group, decide, carry out a step, repeat.
 
-Whatever is done here can be cut off after any call and begun again by another replica: each step
-is idempotent, and the object and Redis together say where to go on.
+A reconcile can be interrupted after any call and continued by another replica: each step is
+idempotent, and the object and Redis together define what is left to do. What triggered a reconcile
+makes no difference to it.
 """
 
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from handlers.cluster import ApiError, Cluster, Conflict, Ref
-from handlers.memory import Body
-from handlers.report import PACE_SECONDS
-from handlers.steps import Deposed, Look, Steps
-from handlers.workqueue import WorkQueue
-from jobgroup.conditions import Trouble
-from jobgroup.connection import RedisError, is_transient, leave_if_cancelled
-from jobgroup.decisions import Resource, Step, next_step
-from jobgroup.errors import RedisStateLostError, SpoiltKeyError
-from jobgroup.store import Store, now_ms
+from handlers.jobgroups.cache import Body, ObjectCache
+from handlers.jobgroups.reporter import PACE_SECONDS, Reporter
+from handlers.jobgroups.steps import Observation, Result, Steps
+from handlers.kube.client import ApiClient, ApiError, Conflict, Ref
+from handlers.kube.worker import process
+from handlers.kube.workqueue import WorkQueue
+from jobgroup.errors import CorruptKeyError, RedisStateLostError
+from jobgroup.model.clock import now_ms
+from jobgroup.resource.conditions import redis_problem
+from jobgroup.resource.decisions import Resource, Step, next_step
+from jobgroup.store.connection import RedisError, is_transient, leave_if_cancelled
+from jobgroup.store.store import Store
 
-logger = logging.getLogger(__name__)
-
-# More steps in a row than any life has.
-STEPS = 8
-# So few are read along with their group; where they are more, only when there is something to tell.
+# More steps in a row than any object needs.
+MAX_STEPS = 8
+# The jobs of groups up to this size are read with the group, those of others only when needed.
 FEW_JOBS = 20
-# What these do cannot be undone, nor does a version guard it: not on the word of a memory.
+# Steps that cannot be undone and that no resourceVersion protects. They need an object that was
+# just read, not a cached one.
 NEEDS_FRESH = {
     Step.CREATE,
     Step.CANCEL,
-    Step.CANCELLED,
+    Step.BLOCK_CANCELLED,
     Step.EXPIRE,
     Step.REMOVE,
-    Step.DISOWN,
-    Step.RENOUNCE,
+    Step.ORPHAN,
+    Step.TOMBSTONE,
 }
 
 
 class Reconciler:
-    """Brings objects and groups together, one object a call; `leads` says whether it still may."""
+    """Takes JobGroups from the work queue and reconciles each with its group in Redis."""
 
     def __init__(
         self,
-        cluster: Cluster,
+        api: ApiClient,
         store: Store,
-        owner: str,
+        cache: ObjectCache,
+        reporter: Reporter,
+        steps: Steps,
         queue: WorkQueue[Ref],
-        leads: Callable[[], bool],
     ) -> None:
-        self._cluster = cluster
+        self._api = api
         self._store = store
+        self._cache = cache
+        self._reporter = reporter
+        self._steps = steps
         self._queue = queue
-        self._steps = Steps(cluster, store, owner, queue, leads)
-        self._reporter = self._steps.reporter
-        self.memory = self._steps.memory
 
-    def notice(self, ref: Ref, body: Mapping[str, Any]) -> None:
-        """Hear of an object; put it into the queue if there may be something to do."""
-        if self.memory.is_known(body):
+    def enqueue(self, ref: Ref, body: Mapping[str, Any]) -> None:
+        """Add an object of a watch event to the work queue, if there may be something to do."""
+        if self._cache.is_own_write(body):
             return
         resource = Resource.read(body)
         if resource.deleting:
-            wanted = resource.claimed
-            if wanted:
-                self.memory.running[ref.uid] = ref
+            is_wanted = is_running = resource.claimed
         elif resource.ended:
-            wanted = (
+            is_running = False
+            is_wanted = (
                 not resource.is_ours
                 or resource.observed != resource.generation
                 or resource.ttl_seconds is not None
             )
         else:
-            wanted = True
-            self.memory.running[ref.uid] = ref
-        if wanted:
-            self.memory.saw(body)
+            is_wanted = is_running = True
+        if is_running:
+            self._cache.track(ref)
+        if is_wanted:
+            self._cache.observe(body)
             self._queue.add(ref)
 
     def forget(self, ref: Ref) -> None:
-        """Hear that an object is gone."""
-        self._steps.forget(ref)
+        """Drop everything about an object that was deleted."""
+        self._cache.remove(ref.uid)
+        self._queue.discard(ref)
 
     async def work(self) -> None:
-        """Reconcile what the queue holds, for ever."""
+        """Reconcile objects from the work queue, forever; several workers may do so."""
         while True:
             leave_if_cancelled()
-            ref = await self._queue.take()
-            try:
-                await self.reconcile(ref)
-            except ApiError as error:
-                wait = self._queue.retry(ref, error.retry_after)
-                logger.warning("%s; again in %.1f s", error, wait, extra=ref.context)
-            except (RedisError, Deposed) as error:
-                wait = self._queue.retry(ref)
-                logger.warning("%s; again in %.1f s", error, wait, extra=ref.context)
-            except Exception:
-                wait = self._queue.retry(ref)
-                logger.exception("unexpected; again in %.1f s", wait, extra=ref.context)
-            else:
-                self._queue.done(ref)
+            ref = await self._queue.get()
+            await process(self._queue, ref, self.reconcile(ref))
 
-    async def reconcile(self, ref: Ref) -> None:
-        """Take step after step until the object and its group agree."""
+    async def reconcile(self, ref: Ref) -> float | None:
+        """Carry out steps until none is left; return after how many seconds to reconcile again."""
         try:
-            remembered = self.memory.recall(ref.uid)
-            if not remembered and await self._can_wait(ref):
-                return
-            body = remembered or await self._read(ref)
-            for _ in range(STEPS):
-                if body is None:
-                    return
-                body = await self._step(ref, body, is_fresh=body is not remembered)
-            self._queue.add(ref, PACE_SECONDS)
+            cached = self._cache.get(ref.uid)
+            if not cached and (wait := await self._postponed(ref)):
+                return wait
+            result = Result(cached or await self._read(ref))
+            for _ in range(MAX_STEPS):
+                if result.body is None:
+                    return result.requeue_after
+                result = await self._step(ref, result.body, is_fresh=result.body is not cached)
         except Exception:
-            self.memory.doubt(ref.uid)
+            self._cache.invalidate(ref.uid)
             raise
+        return PACE_SECONDS
 
-    async def _can_wait(self, ref: Ref) -> bool:
-        """Say whether only counts can have changed since an object was written, and put it off.
+    async def _postponed(self, ref: Ref) -> float:
+        """Return how long to postpone an object of which only counts can have changed, or 0.
 
-        To read a large object each time a job of it completes would be for nothing.
+        It saves a read of a large object each time one of its jobs completes.
         """
-        written = self.memory.untouched(ref.uid)
-        if not written or not self._reporter.is_too_soon(ref):
-            return False
+        write = self._cache.last_write_if_current(ref.uid)
+        wait = self._reporter.seconds_until_write(ref.uid)
+        if not write or wait <= 0:
+            return 0
         group = await self._store.read(ref.uid)
-        return group is not None and group.state == written.state
+        return wait if group is not None and group.state == write.state else 0
 
     async def _read(self, ref: Ref) -> Body | None:
-        body = await self._cluster.read(ref)
+        body = await self._api.read(ref)
         if body is None:
-            self.forget(ref)
-        elif ref.uid in self.memory.running:
-            self.memory.saw(body)
+            self._cache.remove(ref.uid)
+        elif ref.uid in self._cache.running:
+            self._cache.observe(body)
         return body
 
-    async def _step(self, ref: Ref, body: Body, is_fresh: bool) -> Body | None:
-        """Look and take a step; return the object if it is to be looked at again."""
+    async def _step(self, ref: Ref, body: Body, is_fresh: bool) -> Result:
+        """Read the group, decide, and carry out one step."""
         try:
-            look = await self._look(ref, body)
-            step = next_step(look.resource, look.group, look.epoch, now_ms())
+            observed = await self._observe(ref, body)
+            step = next_step(observed.resource, observed.group, observed.incarnation, now_ms())
             if step in NEEDS_FRESH and not is_fresh:
-                return await self._read(ref)
-            return await self._steps.take(step, look)
+                return Result(await self._read(ref))
+            return await self._steps.take(step, observed)
         except ApiError as error:
             if isinstance(error, Conflict) or error.code == 404:
-                return await self._read(ref)
+                return Result(await self._read(ref))
             raise
         except RedisError as error:
-            reason = "RedisUnavailable" if is_transient(error) else "RedisError"
-            trouble = Trouble(reason, str(error), stalled=False)
-            await self._reporter.report(ref, body, trouble=trouble)
+            problem = redis_problem(str(error), is_transient(error))
+            await self._reporter.report(ref, body, problem=problem)
             raise
-        except (RedisStateLostError, SpoiltKeyError) as refusal:
-            await self._steps.refuse(ref, body, refusal)
-            return None
+        except (RedisStateLostError, CorruptKeyError) as refusal:
+            return await self._steps.refuse(ref, body, refusal)
 
-    async def _look(self, ref: Ref, body: Body) -> Look:
+    async def _observe(self, ref: Ref, body: Body) -> Observation:
         resource = Resource.read(body)
         few = len((body.get("spec") or {}).get("jobs") or ()) <= FEW_JOBS
-        group, jobs, epoch = await self._store.look(ref.uid, jobs=few, epoch=not resource.is_ours)
-        if group is None and not epoch:
-            epoch = await self._store.epoch()
-        return Look(ref, body, resource, group, epoch, jobs)
+        group, jobs, incarnation = await self._store.read_with(
+            ref.uid, jobs=few, incarnation=not resource.is_ours
+        )
+        if group is None and not incarnation:
+            incarnation = await self._store.incarnation()
+        return Observation(ref, body, resource, group, incarnation, jobs)

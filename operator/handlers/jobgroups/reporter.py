@@ -1,51 +1,57 @@
-"""What is known of a group -> its object's status and events: written when something changed, and
-never more often than is good for the API server.
+"""A group's state -> the status and Events of its object, written when they changed.
+
+Changes of counts alone are written at a limited rate, to limit the load on the API server. Whatever
+is postponed here is returned as a wait: the reconciler puts the object into its queue again.
 """
 
 import logging
 import time
 from collections.abc import Awaitable, Sequence
 
-from handlers.cluster import Cluster, Ref
 from handlers.failpoints import failpoint
-from handlers.memory import Body, Memory
-from handlers.workqueue import WorkQueue
-from jobgroup.conditions import Trouble
-from jobgroup.decisions import Resource, look_again_at, own_status
-from jobgroup.listeners import nobody_listens
-from jobgroup.news import News, event_of, news_of, news_of_trouble
-from jobgroup.snapshot import ENDED, GroupJob, GroupState
-from jobgroup.status import derive_status, skipped
-from jobgroup.store import Store, now_ms
+from handlers.jobgroups.cache import Body, ObjectCache
+from handlers.kube.client import ApiClient, Ref
+from handlers.kube.workqueue import soonest
+from jobgroup.model.clock import now_ms
+from jobgroup.model.names import job_id
+from jobgroup.model.snapshot import ENDED, GroupJob, GroupState
+from jobgroup.resource.conditions import Problem
+from jobgroup.resource.decisions import Resource, own_status, requeue_at
+from jobgroup.resource.events import (
+    ResourceEvent,
+    events_of_problem,
+    events_since,
+    to_kubernetes_event,
+)
+from jobgroup.resource.listeners import missing_workers_message
+from jobgroup.resource.status import derive_status, skipped_state
+from jobgroup.store.store import Store
 
 logger = logging.getLogger(__name__)
 
-# Counts are written at most this often, and less often the larger an object is: each write stores
-# all of it anew.
+# The shortest time between two writes of counts. It grows with the size of the object, because the
+# API server stores the whole object with each write.
 PACE_SECONDS = 1.0
 PACE_BYTES = 50_000
-# Undos that nobody runs are told of after so long, for workers may be on their way,
-ARRIVE_SECONDS = 3.0
-# and workers looked for this often until there are some, then in case they go.
-UNHEARD_SECONDS = 5.0
-HEARD_SECONDS = 60.0
+# Undos without a worker are reported after this time: workers may still be starting.
+WORKER_START_SECONDS = 3.0
+# How often to look for workers while there is none, and after one was found.
+NO_WORKER_SECONDS = 5.0
+WORKER_SECONDS = 60.0
 
 
 class Reporter:
-    """Writes to objects, as often as there is something to tell and it is good for the server."""
+    """Writes the status and the Events of objects."""
 
-    def __init__(
-        self, cluster: Cluster, store: Store, queue: WorkQueue[Ref], memory: Memory
-    ) -> None:
-        self._cluster = cluster
+    def __init__(self, api: ApiClient, store: Store, cache: ObjectCache) -> None:
+        self._api = api
         self._store = store
-        self._queue = queue
-        self._memory = memory
+        self._cache = cache
 
     async def write(self, write: Awaitable[Body]) -> Body:
-        """Do a write and remember it."""
+        """Await a write and record it in the cache."""
         body = await write
-        self._memory.wrote(body)
+        self._cache.record_write(body)
         return body
 
     async def report(
@@ -54,26 +60,39 @@ class Reporter:
         body: Body,
         group: GroupState | None = None,
         jobs: Sequence[GroupJob] | None = None,
-        trouble: Trouble | None = None,
+        problem: Problem | None = None,
         state: str = "",
-    ) -> None:
-        """Bring the status up to date; `state` is what to say where there is no group.
+    ) -> float | None:
+        """Update the status; return after how many seconds the object must be reconciled again.
 
-        Where a group's jobs were not read along with it, they are read now if they are needed.
+        `state` is the state to report where there is no group. `jobs` are read if they are needed
+        and were not passed.
         """
-        stands = own_status(body)
-        if group and not group.ended and group.state == stands.get("state"):
-            self.come_back(ref, body, group)
-            if self.is_too_soon(ref):
-                return
+        current = own_status(body)
+        if group and not group.ended and group.state == current.get("state"):
+            wait = self.seconds_until_write(ref.uid)
+            if wait > 0:
+                return soonest(wait, requeue_after(body, group))
         if jobs is None:
             jobs = await self._store.read_jobs(ref.uid) if group else []
-        if group and (passed := skipped(stands.get("state") or "", group)):
-            body = await self._update(ref, body, passed, jobs, None, "")
-        body = await self._update(ref, body, group, jobs, trouble, state)
-        self.come_back(ref, body, group)
+        unheard, check_after = await self._undos_without_worker(group, jobs)
+        if group and (passed := skipped_state(current.get("state") or "", group)):
+            body = await self._update(ref, body, passed, jobs)
+        body = await self._update(ref, body, group, jobs, problem, state, unheard)
         if own_status(body).get("state") in ENDED:
-            self._memory.forget(ref.uid)
+            self._cache.remove(ref.uid)
+        return soonest(check_after, requeue_after(body, group))
+
+    def seconds_until_write(self, uid: str) -> float:
+        """Return how long changes of counts alone must wait; 0 or less if they need not."""
+        write = self._cache.last_write(uid)
+        if write is None:
+            return 0.0
+        return write.at + max(PACE_SECONDS, write.size / PACE_BYTES) - time.monotonic()
+
+    async def post_end(self, ref: Ref, body: Body, group: GroupState) -> None:
+        """Post the last Events of an object that is deleted: its status is not written any more."""
+        await self._post(ref, body, events_since(own_status(body), group, _names(ref, body)))
 
     async def _update(
         self,
@@ -81,77 +100,62 @@ class Reporter:
         body: Body,
         group: GroupState | None,
         jobs: Sequence[GroupJob],
-        trouble: Trouble | None,
-        state: str,
+        problem: Problem | None = None,
+        state: str = "",
+        unheard: str = "",
     ) -> Body:
-        """Write the status and post the news, if there is any."""
-        stands, names = own_status(body), _names(ref, body)
+        """Post new Events and write the status, if it changed."""
+        current, names = own_status(body), _names(ref, body)
         status = derive_status(
             body["metadata"]["generation"],
-            {**stands, "state": state} if state else stands,
+            {**current, "state": state} if state else current,
             now_ms(),
             group,
             jobs,
             names,
-            trouble,
-            await self._nobody_listens(ref, group, jobs),
+            problem,
+            unheard,
         )
-        if status == stands:
+        if status == current:
             return body
-        news = news_of(stands, group, names) if group else []
-        if trouble:
-            news += news_of_trouble(stands, trouble)
-        # Before the status, which would keep them from being posted after a crash.
-        await self._post(ref, body, news)
+        events = events_since(current, group, names) if group else []
+        if problem:
+            events += events_of_problem(current, problem)
+        # Events first: after a crash, a status that is already written would suppress them.
+        await self._post(ref, body, events)
         failpoint("status")
-        return await self.write(self._cluster.put_status(body, status))
+        return await self.write(self._api.put_status(body, status))
 
-    async def tell_of_end(self, ref: Ref, body: Body, group: GroupState) -> None:
-        """Post what an object that goes will not tell any more: above all, undos that failed."""
-        await self._post(ref, body, news_of(own_status(body), group, _names(ref, body)))
-
-    async def _post(self, ref: Ref, body: Body, news: Sequence[News]) -> None:
-        for each in news:
+    async def _post(self, ref: Ref, body: Body, events: Sequence[ResourceEvent]) -> None:
+        for each in events:
             failpoint("event")
-            event = event_of(each, body, now_ms())
-            if await self._cluster.post_event(ref.namespace, event):
+            event = to_kubernetes_event(each, body, now_ms())
+            if await self._api.post_event(ref.namespace, event):
                 level = logging.WARNING if each.kind == "Warning" else logging.INFO
                 job = {"job": each.job} if each.job else {}
                 logger.log(level, "%s: %s", each.reason, each.message, extra=ref.context | job)
 
-    def come_back(self, ref: Ref, body: Body, group: GroupState | None) -> None:
-        """Have an object looked at again when time alone will call for it."""
-        again = look_again_at(Resource.read(body), group)
-        if again is not None:
-            self._queue.add(ref, max(0.0, (again - now_ms()) / 1000))
-
-    async def _nobody_listens(
-        self, ref: Ref, group: GroupState | None, jobs: Sequence[GroupJob]
-    ) -> str:
-        """Say where undos wait and no worker is, and have that looked at again."""
+    async def _undos_without_worker(
+        self, group: GroupState | None, jobs: Sequence[GroupJob]
+    ) -> tuple[str, float | None]:
+        """Return where undos wait without a worker, and after how many seconds to check again."""
         if group is None or group.state != "COMPENSATING":
-            return ""
+            return "", None
         age = (now_ms() - (group.failed_at or 0)) / 1000
-        if age < ARRIVE_SECONDS:
-            self._queue.add(ref, ARRIVE_SECONDS - age)
-            return ""
+        if age < WORKER_START_SECONDS:
+            return "", WORKER_START_SECONDS - age
         connections = await self._store.queues.connections()
-        said = nobody_listens(self._store.prefix, jobs, connections)
-        self._queue.add(ref, UNHEARD_SECONDS if said else HEARD_SECONDS)
-        return said
+        unheard = missing_workers_message(self._store.prefix, jobs, connections)
+        return unheard, NO_WORKER_SECONDS if unheard else WORKER_SECONDS
 
-    def is_too_soon(self, ref: Ref) -> bool:
-        """Say whether counts have to wait, and have them looked at when they need not."""
-        written = self._memory.written.get(ref.uid)
-        if written is None:
-            return False
-        pace = max(PACE_SECONDS, written.size / PACE_BYTES)
-        wait = written.at + pace - time.monotonic()
-        if wait > 0:
-            self._queue.add(ref, wait)
-        return wait > 0
+
+def requeue_after(body: Body, group: GroupState | None) -> float | None:
+    """Return the seconds until a deadline or a time to live requires a step."""
+    again = requeue_at(Resource.read(body), group)
+    return None if again is None else max(0.0, (again - now_ms()) / 1000)
 
 
 def _names(ref: Ref, body: Body) -> dict[str, str]:
-    """Return the names of an object's jobs, by id."""
-    return {f"{ref.uid}-{n}": job["name"] for n, job in enumerate(body["spec"].get("jobs") or ())}
+    """Return the names of an object's jobs by job id."""
+    jobs = body["spec"].get("jobs") or ()
+    return {job_id(ref.uid, index): job["name"] for index, job in enumerate(jobs)}

@@ -1,7 +1,7 @@
-"""What a reconcile may do about one object: one method a step, each idempotent.
+"""The steps of a reconcile: one method each, all idempotent.
 
-A step may be the last thing before a crash. Whoever looks next finds in the object and in Redis
-where to go on.
+The process may crash after any step. The next reconcile then finds in the object and in Redis what
+is left to do.
 """
 
 import logging
@@ -10,221 +10,238 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from handlers.cluster import Cluster, Ref
 from handlers.failpoints import failpoint
-from handlers.memory import Body, Memory
-from handlers.report import Reporter
-from handlers.workqueue import WorkQueue
-from jobgroup.conditions import Trouble
-from jobgroup.decisions import FINALIZER, NOTE, TROUBLES, Resource, Step, released
+from handlers.jobgroups.cache import Body, ObjectCache
+from handlers.jobgroups.reporter import Reporter, requeue_after
+from handlers.kube.client import ApiClient, Ref
+from handlers.kube.leader import NotLeaderError
+from handlers.kube.workqueue import soonest
+from jobgroup.definition.plan import Plan, plan_group
 from jobgroup.errors import (
     InvalidGroupStateError,
     InvalidSpecError,
     RedisStateLostError,
     RefusedError,
 )
-from jobgroup.plan import Plan, plan_group
-from jobgroup.resource import parse_definition
-from jobgroup.snapshot import GroupJob, GroupState
-from jobgroup.store import Store
+from jobgroup.model.snapshot import GroupJob, GroupState
+from jobgroup.resource import reasons
+from jobgroup.resource.conditions import Problem
+from jobgroup.resource.decisions import (
+    FINALIZER,
+    GROUP_ANNOTATION,
+    PROBLEMS,
+    Resource,
+    Step,
+    finalizers_without_ours,
+)
+from jobgroup.resource.jobgroup_spec import parse_definition
+from jobgroup.store.store import Store
 
 logger = logging.getLogger(__name__)
 
-# How often to look whether the namespace of an object that is held goes, too: nobody tells.
+# How often to check whether the namespace of a deleted object terminates: no event reports it.
 HOLD_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """An object and its group, as found just now."""
+class Observation:
+    """An object and its group, as just read."""
 
     ref: Ref
     body: Body
     resource: Resource
     group: GroupState | None
-    epoch: str
-    # Read along with the group, or not yet.
+    incarnation: str
+    # None if they were not read with the group.
     jobs: Sequence[GroupJob] | None
 
 
-class Deposed(Exception):
-    """Another replica may lead by now, so what this one knows of an object may be long past."""
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The object if another step follows, and when to reconcile it again if none does."""
+
+    body: Body | None = None
+    requeue_after: float | None = None
 
 
 class Steps:
-    """Takes steps; `leads` says whether this replica still may."""
+    """Carries out steps; `is_leader` returns whether this replica may still write to Redis."""
 
     def __init__(
         self,
-        cluster: Cluster,
+        api: ApiClient,
         store: Store,
+        cache: ObjectCache,
+        reporter: Reporter,
         owner: str,
-        queue: WorkQueue[Ref],
-        leads: Callable[[], bool],
+        is_leader: Callable[[], bool],
     ) -> None:
-        self._cluster = cluster
+        self._api = api
         self._store = store
+        self._cache = cache
+        self._reporter = reporter
         self._owner = owner
-        self._queue = queue
-        self._leads = leads
-        self.memory = Memory()
-        self.reporter = Reporter(cluster, store, queue, self.memory)
-        # Each returns the object if it is to be looked at again.
-        self._steps: dict[Step, Callable[[Look], Awaitable[Body | None]]] = {
+        self._is_leader = is_leader
+        self._steps: dict[Step, Callable[[Observation], Awaitable[Result]]] = {
             Step.NOTHING: self._nothing,
             Step.CLAIM: self._claim,
             Step.CREATE: self._create,
             Step.CANCEL: self._cancel,
             Step.EXPIRE: self._expire,
             Step.REPORT: self._report,
-            **{step: partial(self._explain, step) for step in TROUBLES},
-            Step.CANCELLED: self._give_up,
+            **{step: partial(self._block, step) for step in PROBLEMS},
+            Step.BLOCK_CANCELLED: self._block_cancelled,
             Step.DELETE: self._delete,
-            Step.LEAVE: self._leave,
+            Step.AWAIT_COMPENSATION: self._await_compensation,
             Step.REMOVE: self._remove,
-            Step.DISOWN: self._disown,
-            Step.RENOUNCE: self._renounce,
+            Step.ORPHAN: self._orphan,
+            Step.TOMBSTONE: self._tombstone,
         }
 
-    async def take(self, step: Step, look: Look) -> Body | None:
-        """Take a step; return the object if it is to be looked at again."""
-        return await self._steps[step](look)
+    async def take(self, step: Step, observed: Observation) -> Result:
+        """Carry out one step."""
+        return await self._steps[step](observed)
 
-    def forget(self, ref: Ref) -> None:
-        """Remember nothing of an object that is gone."""
-        self.memory.forget(ref.uid)
-        self._queue.forget(ref)
+    async def refuse(self, ref: Ref, body: Body, refusal: RefusedError) -> Result:
+        """Report that Redis refused the group."""
+        return await self._problem(ref, body, Problem(reasons.for_refusal(refusal), str(refusal)))
 
-    async def refuse(self, ref: Ref, body: Body, refusal: RefusedError) -> None:
-        """Say why Redis forbids it."""
-        reason = type(refusal).__name__.removesuffix("Error")
-        await self.reporter.report(ref, body, trouble=Trouble(reason, str(refusal)))
+    async def _problem(self, ref: Ref, body: Body, problem: Problem, state: str = "") -> Result:
+        return Result(
+            requeue_after=await self._reporter.report(ref, body, problem=problem, state=state)
+        )
 
-    def _must_lead(self) -> None:
-        """Go no further with a write to Redis, which no version guards, after the lease was lost.
+    def _require_leader(self) -> None:
+        """Raise NotLeaderError if the leader lease was lost; call it before each write to Redis.
 
-        A process that was stopped wakes up where it stood, with an object that it read before.
+        No resourceVersion protects such a write, and a process that was suspended resumes with an
+        object that it read before.
         """
-        if not self._leads():
-            raise Deposed("the lease is lost, so nothing is done on the word of an old look")
+        if not self._is_leader():
+            raise NotLeaderError(
+                "lost the leader lease; discarding a decision made from a stale read"
+            )
 
-    async def _nothing(self, look: Look) -> None:
-        self.reporter.come_back(look.ref, look.body, look.group)
-        self.memory.forget(look.ref.uid)
+    async def _nothing(self, observed: Observation) -> Result:
+        self._cache.remove(observed.ref.uid)
+        return Result(requeue_after=requeue_after(observed.body, observed.group))
 
-    async def _report(self, look: Look) -> None:
-        await self.reporter.report(look.ref, look.body, look.group, look.jobs)
+    async def _report(self, observed: Observation) -> Result:
+        return Result(
+            requeue_after=await self._reporter.report(
+                observed.ref, observed.body, observed.group, observed.jobs
+            )
+        )
 
-    async def _explain(self, step: Step, look: Look) -> None:
-        """Say why there is no group and will not be one, or not yet."""
-        await self.reporter.report(look.ref, look.body, trouble=TROUBLES[step])
+    async def _block(self, step: Step, observed: Observation) -> Result:
+        """Report why there is no group, for now or for good."""
+        return await self._problem(observed.ref, observed.body, PROBLEMS[step])
 
-    async def _give_up(self, look: Look) -> Body | None:
-        """End what was cancelled before it was created; nobody may create it any more."""
-        failpoint("forbid")
-        self._must_lead()
-        if await self._store.forbid(look.ref.uid):
-            return look.body  # somebody else was still at it
-        trouble = TROUBLES[Step.CANCELLED]
-        await self.reporter.report(look.ref, look.body, trouble=trouble, state="FAILED")
-        return None
+    async def _block_cancelled(self, observed: Observation) -> Result:
+        """End an object that was cancelled before its group was created; prevent its creation."""
+        failpoint("tombstone_cancelled")
+        self._require_leader()
+        if await self._store.tombstone(observed.ref.uid):
+            return Result(observed.body)  # another replica created the group meanwhile
+        problem = PROBLEMS[Step.BLOCK_CANCELLED]
+        return await self._problem(observed.ref, observed.body, problem, state="FAILED")
 
-    async def _claim(self, look: Look) -> Body | None:
-        """Note on the object which group it is going to have, before the group is made."""
+    async def _claim(self, observed: Observation) -> Result:
+        """Write the finalizer and the group's annotation, before the group is created."""
         try:
-            plan = None if look.group else self._plan(look)
+            plan = None if observed.group else self._plan(observed)
         except InvalidSpecError as refusal:
-            trouble = Trouble("InvalidSpec", str(refusal))
-            await self.reporter.report(look.ref, look.body, trouble=trouble)
-            return None
-        kept = look.body["metadata"].get("annotations") or {}
+            problem = Problem(reasons.INVALID_SPEC, str(refusal))
+            return await self._problem(observed.ref, observed.body, problem)
+        annotations = observed.body["metadata"].get("annotations") or {}
+        group = f"{observed.ref.uid}/{observed.incarnation}"
         claim = {
-            "finalizers": [*released(look.body), FINALIZER],
-            "annotations": {**kept, NOTE: f"{look.ref.uid}/{look.epoch}"},
+            "finalizers": [*finalizers_without_ours(observed.body), FINALIZER],
+            "annotations": {**annotations, GROUP_ANNOTATION: group},
         }
         failpoint("claim")
-        body = await self.reporter.write(self._cluster.put_metadata(look.body, claim))
+        body = await self._reporter.write(self._api.put_metadata(observed.body, claim))
         if plan is None:
-            return body
-        # Nothing else has changed, or the write had been refused: no need to look again.
-        return await self._make(replace(look, body=body), plan)
+            return Result(body)
+        # The write would have failed if anything else had changed: no need to read again.
+        return await self._create_from(replace(observed, body=body), plan)
 
-    def _plan(self, look: Look) -> Plan:
-        """Spell out the group that an object asks for, or raise what is wrong with it."""
-        definition = parse_definition(look.body)
-        resource = f"{look.ref.namespace}/{look.ref.name}"
-        return plan_group(definition, look.ref.uid, self._owner, resource)
+    def _plan(self, observed: Observation) -> Plan:
+        """Return the plan of the group that an object defines; raise if its spec is invalid."""
+        definition = parse_definition(observed.body)
+        resource = f"{observed.ref.namespace}/{observed.ref.name}"
+        return plan_group(definition, observed.ref.uid, self._owner, resource)
 
-    async def _create(self, look: Look) -> Body | None:
-        return await self._make(look, self._plan(look))
+    async def _create(self, observed: Observation) -> Result:
+        return await self._create_from(observed, self._plan(observed))
 
-    async def _make(self, look: Look, plan: Plan) -> Body | None:
+    async def _create_from(self, observed: Observation, plan: Plan) -> Result:
         failpoint("create")
-        self._must_lead()
-        made = await self._store.make(plan)
+        self._require_leader()
+        made = await self._store.create_and_read(plan)
         if isinstance(made, RefusedError):
-            await self.refuse(look.ref, look.body, made)
-        elif made.group is None:
-            return look.body  # it is gone again
-        else:
-            await self.reporter.report(look.ref, look.body, made.group, made.jobs)
-        return None
+            return await self.refuse(observed.ref, observed.body, made)
+        if made.group is None:
+            return Result(observed.body)  # the group has been removed again
+        return await self._report(replace(observed, group=made.group, jobs=made.jobs))
 
-    async def _cancel(self, look: Look) -> Body | None:
+    async def _cancel(self, observed: Observation) -> Result:
         failpoint("cancel")
-        self._must_lead()
+        self._require_leader()
         try:
-            await self._store.cancel(look.ref.uid)
+            await self._store.cancel(observed.ref.uid)
         except InvalidGroupStateError:
-            logger.info("it ended before it could be cancelled", extra=look.ref.context)
-        return look.body
+            logger.info("the group ended before it was cancelled", extra=observed.ref.context)
+        return Result(observed.body)
 
-    async def _expire(self, look: Look) -> Body | None:
+    async def _expire(self, observed: Observation) -> Result:
         failpoint("expire")
-        self._must_lead()
-        (answer,) = await self._store.settle([(look.ref.uid, "")], "DeadlineExceeded")
+        self._require_leader()
+        (answer,) = await self._store.settle([(observed.ref.uid, "")], reasons.DEADLINE_EXCEEDED)
         if isinstance(answer, Exception):
             raise answer
-        return look.body
+        return Result(observed.body)
 
-    async def _delete(self, look: Look) -> None:
+    async def _delete(self, observed: Observation) -> Result:
         failpoint("delete")
-        await self._cluster.delete(look.body)
+        await self._api.delete(observed.body)
+        return Result()
 
-    async def _leave(self, look: Look) -> None:
-        """Hold an object that goes until its group is undone, but not a namespace that goes."""
-        if await self._cluster.is_terminating(look.ref.namespace):
-            await self._disown(look)
-        else:
-            await self._report(look)
-            self._queue.add(look.ref, HOLD_SECONDS)
+    async def _await_compensation(self, observed: Observation) -> Result:
+        """Hold a deleted object until its group is undone, unless its namespace terminates."""
+        if await self._api.is_terminating(observed.ref.namespace):
+            return await self._orphan(observed)
+        reported = await self._report(observed)
+        return Result(requeue_after=soonest(reported.requeue_after, HOLD_SECONDS))
 
-    async def _remove(self, look: Look) -> None:
-        if look.group:
-            await self.reporter.tell_of_end(look.ref, look.body, look.group)
+    async def _remove(self, observed: Observation) -> Result:
+        if observed.group:
+            await self._reporter.post_end(observed.ref, observed.body, observed.group)
         failpoint("remove")
-        self._must_lead()
-        await self._store.remove(look.ref.uid)
-        await self._release(look)
+        self._require_leader()
+        await self._store.remove(observed.ref.uid)
+        return await self._release(observed)
 
-    async def _disown(self, look: Look) -> None:
-        failpoint("disown")
-        self._must_lead()
-        await self._store.disown(look.ref.uid)
-        await self._release(look)
+    async def _orphan(self, observed: Observation) -> Result:
+        failpoint("orphan")
+        self._require_leader()
+        await self._store.orphan(observed.ref.uid)
+        return await self._release(observed)
 
-    async def _renounce(self, look: Look) -> Body | None:
-        """Let go of an object that has no group; nobody may make it one any more."""
-        failpoint("renounce")
-        self._must_lead()
-        # What BullMQ took with its queue cannot be made again either.
+    async def _tombstone(self, observed: Observation) -> Result:
+        """Release an object that has no group, and prevent the creation of its group."""
+        failpoint("tombstone")
+        self._require_leader()
+        # A group of which BullMQ removed a part with its queue cannot be created again either.
         with suppress(RedisStateLostError):
-            if await self._store.forbid(look.ref.uid):
-                return look.body  # somebody else was still at it
-        await self._release(look)
-        return None
+            if await self._store.tombstone(observed.ref.uid):
+                return Result(observed.body)  # another replica created the group meanwhile
+        return await self._release(observed)
 
-    async def _release(self, look: Look) -> None:
+    async def _release(self, observed: Observation) -> Result:
+        """Remove our finalizer."""
         failpoint("release")
-        await self._cluster.put_metadata(look.body, {"finalizers": released(look.body)})
-        self.forget(look.ref)
+        finalizers = {"finalizers": finalizers_without_ours(observed.body)}
+        await self._api.put_metadata(observed.body, finalizers)
+        self._cache.remove(observed.ref.uid)
+        return Result()

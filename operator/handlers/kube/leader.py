@@ -1,8 +1,8 @@
-"""Who of several replicas works: the one that holds a Lease.
+"""Leader election with a Lease: only the replica that holds it works.
 
-A holder that has not renewed for the lease's length has lost it. How long ago it did is measured
-from when we saw it change, so clocks need not agree. A write carries the resourceVersion, so of two
-that reach out for the same lease only one gets it.
+A holder loses the lease if it does not renew it within the lease's duration. Other replicas measure
+that time from when they saw the last change, so clocks need not agree. A write carries the
+resourceVersion, so only one of several candidates acquires the lease.
 """
 
 import asyncio
@@ -11,26 +11,30 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from handlers.cluster import ApiError, Cluster, Conflict
+from handlers.kube.client import ApiClient, ApiError, Conflict
 
 logger = logging.getLogger(__name__)
 
 LENGTH_SECONDS = 15
 RENEW_SECONDS = 3
-# A holder stops this long before anybody else may begin.
+# The holder stops this long before another replica may start.
 MARGIN_SECONDS = 3
-LOOK_SECONDS = 1
-# So long may giving the lease back take; it runs out by itself soon after.
+RETRY_SECONDS = 1
+# The time limit of a release; without it, the lease expires soon after.
 RELEASE_SECONDS = 3
-# Before any time there is: a clock may begin at 0 when its machine does.
+# Earlier than any time of a monotonic clock, which may start at 0 when the machine boots.
 NEVER = float("-inf")
+
+
+class NotLeaderError(Exception):
+    """This replica lost the leader lease, so what it has read may be out of date."""
 
 
 class Lease:
     """One replica's view of the lease."""
 
-    def __init__(self, cluster: Cluster, namespace: str, name: str, identity: str) -> None:
-        self._cluster = cluster
+    def __init__(self, api: ApiClient, namespace: str, name: str, identity: str) -> None:
+        self._api = api
         self._folder = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._path = f"{self._folder}/{name}"
         self._name = name
@@ -41,22 +45,22 @@ class Lease:
 
     @property
     def is_held(self) -> bool:
-        """Say whether this replica may work now."""
+        """Return whether this replica may work now."""
         return self._seconds_left() > 0
 
     def _seconds_left(self) -> float:
         return self._renewed_at + LENGTH_SECONDS - MARGIN_SECONDS - time.monotonic()
 
     async def acquire(self) -> None:
-        """Wait until this replica is the one."""
+        """Wait until this replica holds the lease."""
         waiting_for = None
         while True:
             asked_at = time.monotonic()
             try:
-                lease = await self._cluster.find("GET", self._path)
+                lease = await self._api.find("GET", self._path)
                 holder = self._holder(lease)
                 if holder is None or holder == self._identity:
-                    # Before it is known to be ours: cut off in the middle, it is given back.
+                    # Set before the write, so that release() works if the write is interrupted.
                     self._renewed_at = asked_at
                     await self._write(lease)
                     logger.info("this replica leads")
@@ -67,46 +71,47 @@ class Lease:
             except Conflict:
                 pass
             except ApiError as error:
-                logger.warning("the lease cannot be taken yet: %s", error)
+                logger.warning("cannot acquire the lease: %s", error)
             self._renewed_at = NEVER
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def keep(self) -> None:
-        """Renew the lease; return when it is lost, however long the API server takes to answer."""
+        """Renew the lease; return when it is lost, even if the API server does not answer."""
         while (left := self._seconds_left()) > 0:
             try:
                 async with asyncio.timeout(left):
                     await asyncio.sleep(RENEW_SECONDS)
                     asked_at = time.monotonic()
-                    lease = await self._cluster.find("GET", self._path)
+                    lease = await self._api.find("GET", self._path)
                     if lease and lease["spec"].get("holderIdentity") != self._identity:
-                        logger.error("%s took the lease", lease["spec"].get("holderIdentity"))
+                        holder = lease["spec"].get("holderIdentity")
+                        logger.error("lost the lease: %s holds it", holder)
                         self._renewed_at = NEVER
                         return
                     await self._write(lease)
                     self._renewed_at = asked_at
             except ApiError as error:
-                logger.warning("the lease cannot be renewed: %s", error)
+                logger.warning("cannot renew the lease: %s", error)
             except TimeoutError:
                 break
-        logger.error("the lease could not be renewed in time")
+        logger.error("lost the lease: it was not renewed in time")
 
     async def release(self) -> None:
-        """Let another replica begin at once."""
+        """Release the lease, so that another replica can start at once."""
         if not self.is_held:
             return
         self._renewed_at = NEVER
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
-                while not await self._let_go():
+                while not await self._clear_holder():
                     pass
         except (ApiError, TimeoutError) as error:
-            logger.warning("the lease cannot be released: %r", error)
+            logger.warning("cannot release the lease: %r", error)
 
-    async def _let_go(self) -> bool:
-        """Free the lease if it is ours; say no if a write that was cut off came in between."""
+    async def _clear_holder(self) -> bool:
+        """Clear the holder if it is this replica; return False if the lease changed meanwhile."""
         try:
-            lease = await self._cluster.find("GET", self._path)
+            lease = await self._api.find("GET", self._path)
             if lease and lease["spec"].get("holderIdentity") == self._identity:
                 await self._write(lease, holder="")
         except Conflict:
@@ -114,7 +119,7 @@ class Lease:
         return True
 
     def _holder(self, lease: dict[str, Any] | None) -> str | None:
-        """Return who holds a lease that has not run out."""
+        """Return the holder of a lease that has not expired."""
         spec = lease["spec"] if lease else {}
         holder = spec.get("holderIdentity")
         if not lease or not holder:
@@ -137,11 +142,9 @@ class Lease:
         if before.get("holderIdentity") != spec["holderIdentity"]:
             spec["acquireTime"] = now
             spec["leaseTransitions"] = before.get("leaseTransitions", -1) + 1
-        self._cluster.writes["lease"] += 1
         if lease is None:
             fresh = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
-            await self._cluster.request(
-                "POST", self._folder, {**fresh, "metadata": {"name": self._name}, "spec": spec}
-            )
+            created = {**fresh, "metadata": {"name": self._name}, "spec": spec}
+            await self._api.write("lease", "POST", self._folder, created)
         else:
-            await self._cluster.request("PUT", self._path, {**lease, "spec": spec})
+            await self._api.write("lease", "PUT", self._path, {**lease, "spec": spec})

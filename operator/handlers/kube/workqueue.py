@@ -1,7 +1,13 @@
-"""A work queue: each key at most once in it and at most once at work, errors retried with backoff.
+"""A work queue of keys with the verbs of client-go: each key is queued and processed at most once.
 
-kopf calls a handler once an event and forgets it if it fails. So its handlers only put keys in
-here, and workers of our own take them out.
+kopf calls a handler once per event and drops an event whose handler fails. So the handlers only add
+keys to a work queue, and the workers of a controller process them: `get`, reconcile, then `forget`
+or `add_rate_limited`, then `done`.
+
+Differences from client-go: the earlier of two times wins in every case, also while a key is being
+processed. After an error the delay of the rate limiter replaces whatever was added while the key
+was processed: an event does not make a failing key retry at once. `get_due` returns a batch, for a
+controller that reads the inputs of many keys in one call.
 """
 
 import asyncio
@@ -13,91 +19,122 @@ import time
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-from jobgroup.connection import backoff
+from jobgroup.model.clock import backoff
 
-# However long a server asks to be left alone.
-MOST_SECONDS = 60
-# So many entries that stand for nothing any more are not worth sweeping out.
+# The longest delay that a server can request with Retry-After.
+MAX_RETRY_AFTER_SECONDS = 60
+# The heap is rebuilt when it holds this many outdated entries more than valid ones.
 SPARE = 100
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class WorkQueue(Generic[Key]):
-    """Keys that wait for their time, and keys at work."""
+    """Keys that wait for their time, and keys that are being processed."""
 
     def __init__(self) -> None:
         self._due: dict[Key, float] = {}
+        # Entries that do not match _due are outdated: their key was moved forward or discarded.
         self._heap: list[tuple[float, int, Key]] = []
-        # Keys at work, and when each is wanted again.
-        self._working: dict[Key, float | None] = {}
+        # Keys being processed, and when each is due again.
+        self._processing: dict[Key, float | None] = {}
         self._failures: dict[Key, int] = {}
         self._order = itertools.count()
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._due) + len(self._working)
+        return len(self._due) + len(self._processing)
 
-    def add(self, key: Key, delay: float = 0) -> None:
-        """Have a key worked on after so many seconds, or sooner if it is to be sooner anyway."""
-        due = time.monotonic() + delay
-        if key in self._working:
-            again = self._working[key]
-            self._working[key] = due if again is None else min(again, due)
+    def add(self, key: Key) -> None:
+        """Add a key that is due now."""
+        self.add_after(key, 0)
+
+    def add_after(self, key: Key, seconds: float) -> None:
+        """Add a key that is due after a delay, unless it is due sooner already."""
+        due = time.monotonic() + seconds
+        if key in self._processing:
+            again = self._processing[key]
+            self._processing[key] = due if again is None else min(again, due)
         elif key not in self._due or due < self._due[key]:
             self._due[key] = due
             if len(self._heap) > 2 * len(self._due) + SPARE:
-                # Most of it was moved forward or given up, and would stay until its old time.
                 self._heap = [(at, next(self._order), each) for each, at in self._due.items()]
                 heapq.heapify(self._heap)
             else:
                 heapq.heappush(self._heap, (due, next(self._order), key))
             self._changed.set()
 
-    async def take(self) -> Key:
-        """Return the next key that is due."""
-        while True:
-            wait = None
-            while self._heap:
-                due, _, key = self._heap[0]
-                wait = due - time.monotonic()
-                if self._due.get(key) != due:
-                    heapq.heappop(self._heap)  # it was moved forward, or given up
-                    wait = None
-                elif wait > 0:
-                    break
-                else:
-                    heapq.heappop(self._heap)
-                    del self._due[key]
-                    self._working[key] = None
-                    return key
-            self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await self._changed.wait()
-
-    def done(self, key: Key) -> None:
-        """Say that a key was worked on well."""
-        self._failures.pop(key, None)
-        again = self._working.pop(key, None)
-        if again is not None:
-            self.add(key, again - time.monotonic())
-
-    def retry(self, key: Key, at_least: float = 0) -> float:
-        """Say that a key was not worked on well; it comes again, later each time."""
+    def add_rate_limited(self, key: Key, at_least: float = 0) -> float:
+        """Add a key after an error; return its delay, which grows with each error in a row."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        delay = max(backoff(failures), min(at_least, MOST_SECONDS))
-        # Whatever happened to it meanwhile will be seen then: an error is not retried at once.
-        self._working.pop(key, None)
-        self.add(key, delay)
+        delay = max(backoff(failures), min(at_least, MAX_RETRY_AFTER_SECONDS))
+        if key in self._processing:
+            self._processing[key] = None
+        self.add_after(key, delay)
         return delay
 
-    def owes(self, key: Key) -> bool:
-        """Say whether what a key was added for is still to be done, or to be done again."""
-        is_due = self._due.get(key, math.inf) <= time.monotonic()
-        return is_due or key in self._working or key in self._failures
+    async def get(self) -> Key:
+        """Wait for the next key that is due, and mark it as being processed."""
+        while (key := self._pop()) is None:
+            await self.wait()
+        return key
+
+    def get_due(self) -> list[Key]:
+        """Return all keys that are due now, and mark them as being processed."""
+        return list(iter(self._pop, None))
+
+    async def wait(self, seconds: float = math.inf) -> None:
+        """Wait until a key is due, one was added, or the time is over."""
+        self._changed.clear()
+        wait = min(seconds, self._next_due() - time.monotonic())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if wait == math.inf else wait):
+                await self._changed.wait()
+
+    def seconds_until_due(self) -> float:
+        """Return when the next key is due, counting those that are being processed."""
+        again = (due for due in self._processing.values() if due is not None)
+        return min([self._next_due(), *again]) - time.monotonic()
+
+    def done(self, key: Key) -> None:
+        """Mark a key as processed; if it was added meanwhile, it is queued again."""
+        again = self._processing.pop(key, None)
+        if again is not None:
+            self.add_after(key, again - time.monotonic())
 
     def forget(self, key: Key) -> None:
-        """Give a key up, unless somebody works on it."""
+        """Reset the rate limiter of a key that was processed without an error."""
+        self._failures.pop(key, None)
+
+    def discard(self, key: Key) -> None:
+        """Remove a key whose object was deleted, unless it is being processed."""
         self._due.pop(key, None)
         self._failures.pop(key, None)
+
+    def is_dirty(self, key: Key) -> bool:
+        """Return whether a key is due, being processed, or waiting for a retry after an error."""
+        is_due = self._due.get(key, math.inf) <= time.monotonic()
+        return is_due or key in self._processing or key in self._failures
+
+    def _next_due(self) -> float:
+        """Return when the first queued key is due."""
+        while self._heap:
+            due, _, key = self._heap[0]
+            if self._due.get(key) == due:
+                return due
+            heapq.heappop(self._heap)
+        return math.inf
+
+    def _pop(self) -> Key | None:
+        """Take the first key out of the queue if it is due."""
+        if self._next_due() > time.monotonic():
+            return None
+        _, _, key = heapq.heappop(self._heap)
+        del self._due[key]
+        self._processing[key] = None
+        return key
+
+
+def soonest(*waits: float | None) -> float | None:
+    """Return the shortest of these waits; None is no wait at all."""
+    return min((wait for wait in waits if wait is not None), default=None)

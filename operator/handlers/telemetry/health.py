@@ -1,6 +1,6 @@
-"""/livez and /readyz: alive while nothing that must run is dead, ready while Redis answers.
+"""The HTTP server of the probes: /livez, /readyz and /metrics, on every replica.
 
-/metrics is beside them, on a replica that waits as well.
+Live means that every loop makes progress, ready that Redis answers as well.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,22 @@ Check = Callable[[], str]
 
 
 class Health:
-    """A small web server; a check returns what is wrong, or nothing."""
+    """Answers probes from checks; a check returns what is wrong, or nothing."""
 
     def __init__(self, port: int, registry: CollectorRegistry) -> None:
-        self.live: dict[str, Check] = {}
-        self.ready: dict[str, Check] = {}
+        self._live: dict[str, Check] = {}
+        self._ready: dict[str, Check] = {}
         self._port = port
         self._registry = registry
         self._runner: web.AppRunner | None = None
+
+    def add_live_check(self, name: str, check: Check) -> None:
+        """Add a check to /livez, and so to /readyz."""
+        self._live[name] = check
+
+    def add_ready_check(self, name: str, check: Check) -> None:
+        """Add a check to /readyz alone."""
+        self._ready[name] = check
 
     async def start(self) -> None:
         """Listen, unless the port is 0."""
@@ -40,12 +48,12 @@ class Health:
             await self._runner.cleanup()
 
     async def _livez(self, _: web.Request) -> web.Response:
-        return _answer(self.live)
+        return _answer(self._live)
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        return _answer({**self.live, **self.ready})
+        return _answer({**self._live, **self._ready})
 
 
 def _answer(checks: dict[str, Check]) -> web.Response:
-    wrong = [f"{name}: {said}" for name, check in checks.items() if (said := check())]
-    return web.Response(text="\n".join(wrong or ["ok"]) + "\n", status=503 if wrong else 200)
+    errors = [f"{name}: {error}" for name, check in checks.items() if (error := check())]
+    return web.Response(text="\n".join(errors or ["ok"]) + "\n", status=503 if errors else 200)

@@ -1,227 +1,247 @@
-"""WorkerPools: what waits in a queue -> the replicas of a workload, through its scale subresource.
+"""The controller of WorkerPools: jobs in queues -> replicas of workloads.
 
-One loop for all pools. It reads every queue that stirred in one call and then blocks on the event
-streams of all of them, from the very moment of that reading on: so no job goes unheard, and nobody
-polls. What follows from a reading is a task of its own: a workload that is slow to answer holds up
-no other. Pools are few and small; they are kept in memory whole.
+One loop blocks on the event streams of all queues and on the work queue. It takes all pools that
+are due, counts the jobs of their queues in one call, and passes each pool with its count to a
+worker. The next block starts at the event up to which the jobs were counted: no event is missed,
+and nothing is polled. A workload that responds slowly occupies one worker and delays no other pool.
+Pools are few and small, so all of them are kept in memory.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
-from handlers.cluster import ApiError, Cluster, Conflict, Ref
-from handlers.scaling import Body, Pool, Scaler, unreadable
-from jobgroup.conditions import Trouble
-from jobgroup.connection import RedisError, backoff, is_transient, leave_if_cancelled
-from jobgroup.pool_status import CONFLICT
-from jobgroup.queues import Queues
-from jobgroup.replicas import Backlog
+from handlers.kube.client import ApiClient, ApiError, Conflict, Ref
+from handlers.kube.worker import process
+from handlers.kube.workqueue import WorkQueue, soonest
+from handlers.workerpools.scaler import Body, Pool, Scaler, unreadable
+from jobgroup.model.backlog import Backlog
+from jobgroup.model.clock import backoff
+from jobgroup.resource import reasons
+from jobgroup.resource.conditions import Problem, redis_problem
+from jobgroup.store.connection import RedisError, is_transient, leave_if_cancelled
+from jobgroup.store.queues import Queues
 
 logger = logging.getLogger(__name__)
 
-# A burst is one look: jobs that come within this time are counted together.
+# The jobs of a burst are counted together if they arrive within this time.
 GATHER_SECONDS = 0.25
-# A pool is looked at this often even if nothing stirs.
-SLOW_SECONDS = 300.0
-# Without any pool the loop comes round this often, so that it is seen to be alive.
-ALONE_SECONDS = 30.0
-# So many pools speak to the API server at the same time.
-AT_ONCE = 20
+# A pool is reconciled at least this often.
+RESYNC_SECONDS = 300.0
+# The longest block without a queue to listen to: the liveness probe expects progress.
+IDLE_SECONDS = 30.0
+# So many pools are reconciled at the same time, each with its own calls of the API server.
+WORKERS = 20
 
 
-@dataclass(slots=True)
-class Pools:
-    """All pools, and the loop that scales them."""
+class PoolController:
+    """Keeps all pools, counts the jobs of their queues, and has their workloads scaled."""
 
-    cluster: Cluster
-    queues: Queues
-    leads: Callable[[], bool]
-    alive_at: float = field(default_factory=time.monotonic)
-    _pools: dict[str, Pool] = field(default_factory=dict)
-    _noticed: asyncio.Event = field(default_factory=asyncio.Event)
-    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
-    _tasks: asyncio.TaskGroup = field(init=False)
-    _scaler: Scaler = field(init=False)
+    def __init__(
+        self, api: ApiClient, queues: Queues, queue: WorkQueue[Ref], is_leader: Callable[[], bool]
+    ) -> None:
+        self.alive_at = time.monotonic()
+        self._api = api
+        self._queues = queues
+        self._queue = queue
+        self._scaler = Scaler(api, queues, is_leader)
+        self._pools: dict[str, Pool] = {}
+        # Pools taken from the work queue, each with the count of its jobs or a problem.
+        self._ready: asyncio.Queue[tuple[Pool, Backlog | Problem]] = asyncio.Queue()
 
-    def __post_init__(self) -> None:
-        self._scaler = Scaler(self.cluster, self.queues, self.leads)
-
-    def notice(self, ref: Ref, body: Body) -> None:
-        """Hear of a pool; that only its status changed is no news."""
+    def enqueue(self, ref: Ref, body: Body) -> None:
+        """Store a pool of a watch event, and reconcile it if it is new or its spec changed."""
         if "deletionTimestamp" in body["metadata"]:
             self.forget(ref)
             return
         known = self._pools.get(ref.uid)
         if known is None:
             self._pools[ref.uid] = pool = Pool(ref, body)
-            self._wake_rivals(pool)
+            self._enqueue_rivals(pool)
         elif known.generation < body["metadata"]["generation"]:
-            known.learn(body)
-        self._noticed.set()
+            known.update(body)
+            self._queue.add(ref)
 
     def forget(self, ref: Ref) -> None:
-        """Hear that a pool is gone; the workload stays as it is, and another may have it now."""
+        """Drop a pool that was deleted; its workload keeps its replicas, or a rival scales it."""
+        self._queue.discard(ref)
         if gone := self._pools.pop(ref.uid, None):
-            self._wake_rivals(gone)
-        self._noticed.set()
+            self._enqueue_rivals(gone)
 
-    def _wake_rivals(self, of: Pool) -> None:
-        """Have all pools looked at whose workload is the same: who scales it may change."""
+    def _enqueue_rivals(self, of: Pool) -> None:
+        """Reconcile all pools of the same workload: which of them scales it may change."""
         for pool in self._pools.values():
             if pool.target == of.target:
-                pool.due = 0.0
+                self._queue.add(pool.ref)
 
     def statuses(self) -> list[tuple[Ref, Body]]:
-        """Return what the status of each pool says."""
+        """Return the status of each pool."""
         return [(pool.ref, pool.body.get("status") or {}) for pool in self._pools.values()]
 
     async def run(self) -> None:
-        """Look at pools that are due or stirred, for ever."""
-        async with asyncio.TaskGroup() as self._tasks:
-            await self._go_round()
+        """Reconcile pools, forever."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(WORKERS):
+                tasks.create_task(self._work())
+            await self._count_forever()
 
-    async def _go_round(self) -> None:
+    async def _count_forever(self) -> None:
         failures = 0
         while True:
             leave_if_cancelled()
             self.alive_at = time.monotonic()
             try:
                 await self._wait()
-                await self.look()
+                await self._count()
                 failures = 0
             except RedisError as error:
                 failures += 1
                 if failures == 1:
-                    logger.warning("pools hold, for Redis does not answer: %s", error)
-                self._hold(error)
+                    logger.warning("Redis failed; no pool scales until it answers: %s", error)
+                self._block_all(error)
                 await asyncio.sleep(backoff(failures))
 
-    def _hold(self, error: RedisError) -> None:
-        """Say of each pool that its jobs cannot be counted, once; look at it when they can be."""
-        reason = "RedisUnavailable" if is_transient(error) else "RedisError"
-        trouble = Trouble(reason, f"the workload is left as it is: {error}", stalled=False)
-        for pool in self._pools.values():
-            if not pool.busy and _said(pool.body)[0] != reason:
-                self._begin(pool, trouble)
-            pool.calm_since, pool.due = None, 0.0
-
-    async def look(self) -> None:
-        """Look at every pool that is due, and at all others of the same queue with it."""
-        pools, now = self._pools.values(), time.monotonic()
-        stirred = {pool.queue for pool in pools if pool.due <= now and not pool.busy}
-        together = [pool for pool in pools if pool.queue in stirred]
-        for pool in together:
-            pool.due = 0.0  # so it stays with those that are busy, until they are not
-        due = [pool for pool in together if not pool.busy]
-        if not due:
-            return
-        found = await self.queues.backlogs([pool.horizon for pool in due])
-        for pool, answer in zip(due, found, strict=True):
-            if isinstance(answer, str):
-                pool.event = ""
-                self._begin(pool, unreadable(answer))
-                continue
-            if answer.event != pool.event:
-                # Jobs may have come and gone: a queue that stirs is not quiet.
-                pool.calm_since = None
-            pool.event = answer.event
-            self._begin(pool, answer)
-
     async def _wait(self) -> None:
-        """Wait until a queue stirs, a pool is due, or one is new."""
-        if not self._pools:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(ALONE_SECONDS):
-                    await self._noticed.wait()
-        self._noticed.clear()
-        pools, now = self._pools.values(), time.monotonic()
-        wait = min((pool.due for pool in pools), default=0.0) - now
-        # Of one that is busy and due already there is nothing more to hear.
-        heard = (pool for pool in pools if pool.event and not (pool.busy and pool.due <= now))
-        if seen := {pool.queue: pool.event for pool in heard}:
-            stirred = await self.queues.stirred(seen, max(0.0, wait))
-            for pool in pools:
+        """Wait until a queue has a new event or a pool is due, and then for the rest of a burst."""
+        seen = {pool.queue: pool.event for pool in self._pools.values() if pool.event}
+        if seen:
+            wait = max(0.0, self._queue.seconds_until_due())
+            stirred = await self._queues.stirred(seen, wait)
+            for pool in self._pools.values():
                 if pool.queue in stirred:
-                    pool.due = 0.0
-        elif wait > 0:
-            await asyncio.sleep(min(wait, 1.0))
+                    # Not listened to until the jobs are counted: the same event would return.
+                    pool.event = ""
+                    self._queue.add(pool.ref)
+        else:
+            await self._queue.wait(IDLE_SECONDS)
         await asyncio.sleep(GATHER_SECONDS)
 
-    def _begin(self, pool: Pool, what: Backlog | Trouble) -> None:
-        """Let a pool be seen to, and do not wait for it."""
-        pool.busy, pool.due = True, time.monotonic() + SLOW_SECONDS
-        self._tasks.create_task(self._attend(pool, what))
-
-    async def _attend(self, pool: Pool, what: Backlog | Trouble) -> None:
-        """See to one pool; an error holds up no other."""
+    async def _count(self) -> None:
+        """Count the jobs of all pools that are due, and pass the pools to the workers."""
+        pools = self._take_due()
+        if not pools:
+            return
         try:
-            async with self._slots:
-                if pool.ref.uid in self._pools:
-                    await self._act(pool, what)
-            pool.failures = 0
-        except (ApiError, RedisError) as error:
-            self._retry(pool)
-            logger.warning("%s", error, extra=pool.ref.context)
-        except Exception:
-            self._retry(pool)
-            logger.exception("unexpected", extra=pool.ref.context)
-        finally:
-            pool.busy = pool.is_new = False
+            counts = await self._queues.backlogs([pool.horizon for pool in pools])
+        except RedisError:
+            for pool in pools:
+                self._queue.done(pool.ref)
+            raise
+        for pool, count in zip(pools, counts, strict=True):
+            if isinstance(count, str):
+                pool.event = ""
+                self._ready.put_nowait((pool, unreadable(count)))
+                continue
+            if count.event != pool.event:
+                # Jobs may have come and gone: the queue is not calm.
+                pool.calm_since = None
+            pool.event = count.event
+            self._ready.put_nowait((pool, count))
 
-    async def _act(self, pool: Pool, what: Backlog | Trouble) -> None:
-        try:
-            if pool.checked_at + SLOW_SECONDS <= time.monotonic() and not await self._check(pool):
-                return
-            if isinstance(what, Backlog) and (rival := await self._rival(pool)):
-                await self._scaler.stand_back(pool, rival, what)
-            elif isinstance(what, Backlog):
-                await self._scaler.scale(pool, what)
+    def _take_due(self) -> list[Pool]:
+        """Take the pools that are due from the work queue, with all others of the same queues.
+
+        They share the event from which the queue is listened to, so none may miss a count.
+        """
+        taken: dict[Ref, Pool] = {}
+        # Until nothing is due: time passes, so each batch may hold pools of further queues.
+        while due := self._known(self._queue.get_due()):
+            taken |= {pool.ref: pool for pool in due}
+            queues = {pool.queue for pool in due}
+            for pool in self._pools.values():
+                if pool.queue in queues and pool.ref not in taken:
+                    self._queue.add(pool.ref)
+        return list(taken.values())
+
+    def _known(self, refs: Sequence[Ref]) -> list[Pool]:
+        """Return the pools of these references; those of deleted pools are done."""
+        for ref in refs:
+            if ref.uid not in self._pools:
+                self._queue.forget(ref)
+                self._queue.done(ref)
+        return [self._pools[ref.uid] for ref in refs if ref.uid in self._pools]
+
+    def _block_all(self, error: RedisError) -> None:
+        """Report once, on each pool, that its jobs cannot be counted, and reconcile it soon."""
+        message = f"the workload is left as it is: {error}"
+        problem = redis_problem(message, is_transient(error))
+        for pool in self._pools.values():
+            pool.calm_since = None
+            self._queue.add(pool.ref)
+        for pool in self._known(self._queue.get_due()):
+            self._queue.add(pool.ref)
+            if _ready_condition(pool.body)[0] == problem.reason:
+                self._queue.done(pool.ref)
             else:
-                await self._scaler.stand_back(pool, what)
+                self._ready.put_nowait((pool, problem))
+
+    async def _work(self) -> None:
+        while True:
+            leave_if_cancelled()
+            pool, found = await self._ready.get()
+            await process(self._queue, pool.ref, self._reconcile(pool, found))
+            pool.is_new = False
+
+    async def _reconcile(self, pool: Pool, found: Backlog | Problem) -> float | None:
+        """Reconcile one pool, unless it was deleted; return when to reconcile it again."""
+        if pool.ref.uid not in self._pools:
+            return None
+        requeue_after = await self._scale(pool, found)
+        return soonest(requeue_after, RESYNC_SECONDS) if pool.ref.uid in self._pools else None
+
+    async def _scale(self, pool: Pool, found: Backlog | Problem) -> float | None:
+        """Scale the workload, or report what prevents it."""
+        try:
+            is_due = pool.checked_at + RESYNC_SECONDS <= time.monotonic()
+            if is_due and not await self._refresh(pool):
+                return None
+            if isinstance(found, Problem):
+                return await self._scaler.block(pool, found)
+            if rival := await self._rival(pool):
+                return await self._scaler.block(pool, rival, found)
+            return await self._scaler.scale(pool, found)
         except Conflict:
             # The workload or the pool has changed since it was read.
-            pool.workload, pool.due = None, 0.0
-            await self._check(pool)
+            pool.workload = None
+            await self._refresh(pool)
+            return 0.0
         except ApiError as error:
-            if error.code != 404 or await self._check(pool):
+            if error.code != 404 or await self._refresh(pool):
                 raise
+            return None
 
-    def _retry(self, pool: Pool) -> None:
-        pool.failures += 1
-        pool.due = time.monotonic() + backoff(pool.failures)
+    async def _refresh(self, pool: Pool) -> bool:
+        """Read a pool and return whether it exists.
 
-    async def _check(self, pool: Pool) -> bool:
-        """Read a pool anew and say whether it is there: a watch that had to begin anew, and was
-        told nothing of what went before, leaves us with pools that are gone.
+        A watch that starts again after an interruption does not report what was deleted meanwhile.
         """
-        body = await self.cluster.read(pool.ref)
+        body = await self._api.read(pool.ref)
         pool.checked_at = time.monotonic()
         if body is None:
             self.forget(pool.ref)
             return False
-        pool.learn(body)
+        if pool.update(body):
+            self._queue.add(pool.ref)
         return True
 
-    async def _rival(self, pool: Pool) -> Trouble | None:
-        """Name an older pool that scales the same workload."""
+    async def _rival(self, pool: Pool) -> Problem | None:
+        """Return the problem that an older pool scales the same workload, if one does."""
         for other in list(self._pools.values()):
             older = other.target == pool.target and other.age < pool.age
-            if older and await self._check(other):
+            if older and await self._refresh(other):
                 pool.workload = None
-                said = f"the WorkerPool {other.ref.name} scales the same workload and is older"
-                return Trouble(CONFLICT, said)
-        if pool.is_new and _said(pool.body)[0] == CONFLICT:
-            # After a restart, the older one may not have been heard of yet.
-            return Trouble(*_said(pool.body))
+                message = f"the WorkerPool {other.ref.name} scales the same workload and is older"
+                return Problem(reasons.CONFLICT, message)
+        reason, message = _ready_condition(pool.body)
+        if pool.is_new and reason == reasons.CONFLICT:
+            # After a restart, the watch may not have reported the older pool yet.
+            return Problem(reason, message)
         return None
 
 
-def _said(body: Body) -> tuple[str, str]:
-    """Return why a pool does what it does, as its status has it: reason and message."""
+def _ready_condition(body: Body) -> tuple[str, str]:
+    """Return reason and message of a pool's Ready condition."""
     for each in (body.get("status") or {}).get("conditions") or ():
         if each["type"] == "Ready":
             return each["reason"], each["message"]

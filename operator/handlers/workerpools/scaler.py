@@ -1,27 +1,39 @@
-"""One pool: read its workload, decide, scale, and say so. It never matters what woke it."""
+"""One WorkerPool: read its workload, decide, scale, report. What triggered it makes no difference.
+
+Each method returns after how many seconds the pool must be reconciled again, if it must.
+"""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from handlers.cluster import ApiError, Cluster, Ref
 from handlers.failpoints import failpoint
-from handlers.targets import Target, Targets, refused
-from jobgroup.conditions import Trouble
-from jobgroup.news import event_of
-from jobgroup.pool import bounds_of
-from jobgroup.pool_status import Scaling, Workload, pool_status, tells_more
-from jobgroup.queues import Queues, now_ms
-from jobgroup.replicas import Backlog, Bounds, Decision, desired_replicas, wake_in
+from handlers.kube.client import ApiClient, ApiError, Ref
+from handlers.kube.leader import NotLeaderError
+from handlers.kube.workqueue import soonest
+from handlers.workerpools.targets import Target, Targets, refused
+from jobgroup.model.backlog import Backlog
+from jobgroup.model.clock import now_ms
+from jobgroup.resource.conditions import Problem, redis_problem
+from jobgroup.resource.events import to_kubernetes_event
+from jobgroup.resource.replicas import Bounds, Decision, desired_replicas, wake_in
+from jobgroup.resource.workerpool_spec import bounds_of
+from jobgroup.resource.workerpool_status import (
+    Scaling,
+    Workload,
+    differs_beyond_counts,
+    pool_status,
+)
+from jobgroup.store.queues import Queues
 
-# A pool is looked at this often while something keeps it from its workload,
-TROUBLED_SECONDS = 10.0
-# and this often while its workload is on its way to what was asked for, less often as time passes.
+# The interval of reconciles of a pool that has a problem.
+PROBLEM_SECONDS = 10.0
+# The first and the longest interval of reads of a workload that has not reached its replicas.
 SETTLE_SECONDS = (2.0, 30.0)
-# A workload that needs no change is not read more often than this, however busy its queue is.
+# A workload that needs no change is not read again within this time, however busy its queue is.
 FRESH_SECONDS = 1.0
-# Counts alone are written at most this often.
+# The shortest time between two writes of counts alone.
 PACE_SECONDS = 5.0
 
 Body = dict[str, Any]
@@ -29,25 +41,23 @@ Body = dict[str, Any]
 
 @dataclass(slots=True)
 class Pool:
-    """One pool, and what is remembered of it between two looks."""
+    """One pool, and the state of it that is kept between two reconciles."""
 
     ref: Ref
     body: Body
-    due: float = 0.0
-    busy: bool = False
     is_new: bool = True
+    # The newest event of the queue when its jobs were last counted; empty if they must be counted.
     event: str = ""
     calm_since: float | None = None
     written_at: float = 0.0
-    failures: int = 0
     checked_at: float = field(default_factory=time.monotonic)
     workload: Workload | None = None
     read_at: float = 0.0
     scaled_at: float = 0.0
-    # A scaling that was asked for, and no answer came yet;
-    asked: Scaling | None = None
-    # and one that was done, and no status tells of it yet.
-    untold: Scaling | None = None
+    # A scaling that was requested, but not confirmed by a response.
+    requested: Scaling | None = None
+    # A scaling that was carried out, but is not in the status yet.
+    unreported: Scaling | None = None
 
     @property
     def queue(self) -> str:
@@ -59,143 +69,154 @@ class Pool:
 
     @property
     def horizon(self) -> tuple[str, int]:
-        """Name the queue, and the milliseconds within which delayed jobs count."""
+        """The queue, and the milliseconds within which delayed jobs count."""
         return self.queue, self.bounds.horizon_seconds * 1000
 
     @property
     def target(self) -> Target:
-        """Name the workload; two pools must not have the same."""
+        """The workload; only one pool may scale it."""
         target = self.body["spec"]["scaleTargetRef"]
         return self.ref.namespace, target["apiVersion"], target["kind"], target["name"]
 
     @property
     def age(self) -> tuple[str, str]:
-        """Tell which of two pools was first."""
+        """A sort key: the older of two pools is less."""
         return self.body["metadata"]["creationTimestamp"], self.ref.uid
 
     @property
     def generation(self) -> int:
         return int(self.body["metadata"]["generation"])
 
-    def learn(self, body: Body) -> None:
-        """Take what was read or written, unless a newer wish is known; look at a new one."""
-        newer = body["metadata"]["generation"] - self.generation
+    def update(self, body: Body) -> bool:
+        """Store an object that was read or written, unless it is older; return if its spec is new.
+
+        Two objects of the same generation may arrive in any order: they differ only in the status.
+        """
+        newer = int(body["metadata"]["generation"]) - self.generation
         if newer >= 0:
             self.body = body
-        if newer > 0:
-            self.due = 0.0
+        return newer > 0
 
     def decide(self, backlog: Backlog, current: int) -> Decision:
         return desired_replicas(self.bounds, backlog, current, self.calm_since, time.monotonic())
 
-    def look_within(self, seconds: float) -> None:
-        self.due = min(self.due, time.monotonic() + seconds)
 
-
-def unreadable(refusal: str) -> Trouble:
-    """Say that a queue cannot be counted."""
-    return Trouble("RedisError", refusal, stalled=False)
+def unreadable(refusal: str) -> Problem:
+    """Return the problem of a queue whose jobs cannot be counted."""
+    return redis_problem(refusal, is_transient=False)
 
 
 class Scaler:
-    """Scales workloads, one pool a call."""
+    """Scales the workloads of pools."""
 
-    def __init__(self, cluster: Cluster, queues: Queues, leads: Callable[[], bool]) -> None:
-        self._cluster = cluster
+    def __init__(self, api: ApiClient, queues: Queues, is_leader: Callable[[], bool]) -> None:
+        self._api = api
         self._queues = queues
-        self._leads = leads
-        self._targets = Targets(cluster)
+        self._is_leader = is_leader
+        self._targets = Targets(api)
 
-    async def stand_back(
-        self, pool: Pool, trouble: Trouble, backlog: Backlog | None = None
-    ) -> None:
-        """Say why nothing is scaled, and look again soon: it may pass by itself."""
+    async def block(
+        self, pool: Pool, problem: Problem, backlog: Backlog | None = None
+    ) -> float | None:
+        """Report a problem and scale nothing; the problem may disappear by itself."""
         pool.calm_since = None
         workload, pool.workload = pool.workload, None
-        pool.look_within(TROUBLED_SECONDS)
-        status = pool_status(pool.body, now_ms(), backlog, workload, None, pool.untold, trouble)
-        await self._report(pool, status)
+        status = pool_status(pool.body, now_ms(), backlog, workload, None, pool.unreported, problem)
+        return soonest(PROBLEM_SECONDS, await self._report(pool, status))
 
-    async def scale(self, pool: Pool, backlog: Backlog) -> None:
-        """Bring a workload to what its queue needs."""
-        if trouble := await self._read_workload(pool, backlog):
-            await self.stand_back(pool, trouble, backlog)
-            return
+    async def scale(self, pool: Pool, backlog: Backlog) -> float | None:
+        """Set the replicas of a workload to what its queue needs."""
+        fresh = _fresh_seconds(pool, backlog)
+        problem = None if fresh else await self._read_workload(pool)
+        if problem:
+            return await self.block(pool, problem, backlog)
         workload = pool.workload
         assert workload is not None, "just read"  # noqa: S101 (for the type checker)
         decision = pool.decide(backlog, workload.replicas)
         if decision.replicas < workload.replicas:
-            # A job may have begun while the workload was read, or even come and gone.
+            # A job may have started while the workload was read, or even started and finished.
             (again,) = await self._queues.backlogs([pool.horizon])
             if isinstance(again, str):
-                await self.stand_back(pool, unreadable(again))
-                return
+                return await self.block(pool, unreadable(again))
             if again.event != backlog.event:
                 pool.calm_since = None
             backlog = again
             decision = pool.decide(backlog, workload.replicas)
         pool.calm_since = decision.calm_since
-        if trouble := await self._change(pool, workload, decision):
-            await self.stand_back(pool, trouble, backlog)
-            return
-        if pool.untold or workload.ready != workload.replicas:
-            first, longest = SETTLE_SECONDS
-            patience = (time.monotonic() - pool.scaled_at) / 5
-            pool.look_within(min(max(first, patience), longest))
-        for wait in (decision.look_again_in, wake_in(pool.bounds, backlog)):
-            if wait is not None:
-                pool.look_within(wait)
-        status = pool_status(pool.body, now_ms(), backlog, workload, decision, pool.untold)
-        await self._report(pool, status)
+        if problem := await self._change(pool, workload, decision):
+            return await self.block(pool, problem, backlog)
+        settle = _settle_seconds(pool, workload)
+        status = pool_status(pool.body, now_ms(), backlog, workload, decision, pool.unreported)
+        return soonest(
+            fresh,
+            settle,
+            decision.requeue_after,
+            wake_in(pool.bounds, backlog),
+            await self._report(pool, status),
+        )
 
-    async def _read_workload(self, pool: Pool, backlog: Backlog) -> Trouble | None:
-        """Read the workload, unless it was just read and needs no change."""
-        now, known = time.monotonic(), pool.workload
-        fresh = pool.read_at + FRESH_SECONDS - now
-        if known and fresh > 0 and pool.decide(backlog, known.replicas).replicas == known.replicas:
-            pool.look_within(fresh)
-            return None
-        pool.workload, trouble = await self._targets.find(pool.target)
-        pool.read_at = now
-        if pool.workload and pool.asked:
-            # The answer was lost; the workload tells what it was.
-            if pool.workload.replicas == pool.asked.after:
-                pool.untold = pool.asked
-            pool.asked = None
-        return trouble
+    async def _read_workload(self, pool: Pool) -> Problem | None:
+        now = time.monotonic()
+        pool.workload, problem = await self._targets.find(pool.target)
+        pool.read_at = now  # not before: a workload is not fresh because its read failed
+        if pool.workload and pool.requested:
+            # The response was lost; the workload shows whether the scaling was carried out.
+            if pool.workload.replicas == pool.requested.after:
+                pool.unreported = pool.requested
+            pool.requested = None
+        return problem
 
-    async def _change(self, pool: Pool, workload: Workload, decision: Decision) -> Trouble | None:
-        """Scale the workload if it needs to be, and is still as it was read."""
+    async def _change(self, pool: Pool, workload: Workload, decision: Decision) -> Problem | None:
+        """Scale the workload if it needs to be scaled and has not changed since it was read."""
         if decision.replicas == workload.replicas:
             return None
-        if not self._leads():
-            # Jobs may have begun since the queue was read, and whoever leads now need not have
-            # changed the workload.
-            raise ApiError(0, "nothing is scaled: this replica does not lead any more")
+        if not self._is_leader():
+            # Jobs may have started since the queue was read, and the new leader may not have
+            # changed the workload, so its resourceVersion does not protect it.
+            raise NotLeaderError("lost the leader lease; the workload is not scaled")
         scaling = Scaling(workload.replicas, decision.replicas, decision.reason, workload.version)
-        pool.workload, pool.asked, pool.scaled_at = None, scaling, time.monotonic()
+        pool.workload, pool.requested, pool.scaled_at = None, scaling, time.monotonic()
         failpoint("scale")
         try:
-            await self._cluster.scale(workload.path, workload.version, decision.replicas)
+            await self._api.scale(workload.path, workload.version, decision.replicas)
         except ApiError as error:
             if 400 <= error.code < 500:
-                pool.asked = None
+                pool.requested = None
             return refused(error)
-        pool.asked, pool.untold = None, scaling
+        pool.requested, pool.unreported = None, scaling
         return None
 
-    async def _report(self, pool: Pool, status: dict[str, Any]) -> None:
-        """Write the status if it changed; counts alone not too often."""
-        stands = pool.body.get("status") or {}
-        if pool.untold:
-            event = event_of(pool.untold.news, pool.body, now_ms())
-            await self._cluster.post_event(pool.ref.namespace, event)
-        if status == stands:
-            return
+    async def _report(self, pool: Pool, status: dict[str, Any]) -> float | None:
+        """Write the status if it changed; return how long a change of counts alone must wait."""
+        current = pool.body.get("status") or {}
+        if pool.unreported:
+            event = to_kubernetes_event(pool.unreported.event, pool.body, now_ms())
+            await self._api.post_event(pool.ref.namespace, event)
+        if status == current:
+            return None
         wait = pool.written_at + PACE_SECONDS - time.monotonic()
-        if wait > 0 and not tells_more(status, stands):
-            pool.look_within(wait)
-            return
-        pool.learn(await self._cluster.put_status(pool.body, status))
+        if wait > 0 and not differs_beyond_counts(status, current):
+            return wait
+        pool.update(await self._api.put_status(pool.body, status))
         pool.written_at = time.monotonic()
-        pool.untold = None
+        pool.unreported = None
+        return None
+
+
+def _fresh_seconds(pool: Pool, backlog: Backlog) -> float | None:
+    """Return the seconds until a workload must be read again; None if it must be read now."""
+    known, fresh = pool.workload, pool.read_at + FRESH_SECONDS - time.monotonic()
+    if not known or fresh <= 0:
+        return None
+    return fresh if pool.decide(backlog, known.replicas).replicas == known.replicas else None
+
+
+def _settle_seconds(pool: Pool, workload: Workload) -> float | None:
+    """Return after how many seconds to read a workload that has not reached its replicas.
+
+    The interval grows with the time since the scaling.
+    """
+    if not pool.unreported and workload.ready == workload.replicas:
+        return None
+    first, longest = SETTLE_SECONDS
+    return min(max(first, (time.monotonic() - pool.scaled_at) / 5), longest)

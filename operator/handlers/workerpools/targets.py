@@ -1,12 +1,13 @@
-"""The workloads that pools scale: found through discovery, never with another scaler on them."""
+"""The workloads that pools scale, found through discovery, and what prevents their scaling."""
 
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from handlers.cluster import ApiError, Cluster, Conflict
-from jobgroup.conditions import Trouble
-from jobgroup.pool_status import TARGET_MISSING, TARGET_REFUSED, Workload
+from handlers.kube.client import ApiClient, ApiError, Conflict
+from jobgroup.resource import reasons
+from jobgroup.resource.conditions import Problem
+from jobgroup.resource.workerpool_status import Workload
 
 # The autoscalers of a namespace are listed at most this often, however many pools it has.
 AUTOSCALERS_SECONDS = 5.0
@@ -15,35 +16,37 @@ Target = tuple[str, str, str, str]
 
 
 class Targets:
-    """Finds workloads, and what keeps a pool's hands off them."""
+    """Finds workloads, and the reasons not to scale them."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
         self._plurals: dict[tuple[str, str], str] = {}
         self._autoscalers: dict[str, tuple[float, dict[tuple[str, str], str]]] = {}
 
-    async def find(self, target: Target) -> tuple[Workload | None, Trouble | None]:
-        """Return a workload as it is now; with trouble it is not to be touched."""
+    async def find(self, target: Target) -> tuple[Workload | None, Problem | None]:
+        """Read a workload; return it, and a problem if it must not be scaled."""
         namespace, _, kind, name = target
         try:
             path = await self._path(target)
-            found = await self._cluster.find("GET", path) if path else None
+            found = await self._api.find("GET", path) if path else None
             scaler = await self._autoscaler(namespace, kind, name) if found else None
         except ApiError as refusal:
             return None, refused(refusal)
         if not path or not found:
-            return None, Trouble(TARGET_MISSING, f"there is no {kind} {name} in {namespace}")
+            message = f"there is no {kind} {name} in {namespace}"
+            return None, Problem(reasons.TARGET_MISSING, message)
         workload = _workload(path, found)
         if workload is None:
-            said = f"{kind} {name} has no .spec.replicas: it cannot be scaled by a pool"
-            return None, Trouble(TARGET_REFUSED, said)
+            message = f"{kind} {name} has no .spec.replicas: it cannot be scaled by a pool"
+            return None, Problem(reasons.TARGET_REFUSED, message)
         if scaler:
-            said = f"the HorizontalPodAutoscaler {scaler} scales {kind} {name}: it is left alone"
-            return workload, Trouble("HorizontalPodAutoscaler", said)
+            by = f"the HorizontalPodAutoscaler {scaler}"
+            message = f"{by} scales {kind} {name}; the pool does not scale it"
+            return workload, Problem(reasons.HORIZONTAL_POD_AUTOSCALER, message)
         return workload, None
 
     async def _path(self, target: Target) -> str | None:
-        """Return where a workload is, if the API has its kind."""
+        """Return the path of a workload, if the API server has its kind."""
         namespace, version, kind, name = target
         plural = await self._plural(version, kind)
         folder = "/apis" if "/" in version else "/api"
@@ -51,18 +54,18 @@ class Targets:
 
     async def _plural(self, version: str, kind: str) -> str | None:
         if (version, kind) not in self._plurals:
-            found = await self._cluster.plural(version, kind)
+            found = await self._api.plural(version, kind)
             if found is None:
                 return None
             self._plurals[version, kind] = found
         return self._plurals[version, kind]
 
     async def _autoscaler(self, namespace: str, kind: str, name: str) -> str | None:
-        """Name the autoscaler of a workload; KEDA makes one too."""
+        """Return the name of the autoscaler of a workload; KEDA creates one, too."""
         read_at, known = self._autoscalers.get(namespace, (float("-inf"), {}))
         if time.monotonic() >= read_at + AUTOSCALERS_SECONDS:
             path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
-            found = await self._cluster.find("GET", path)
+            found = await self._api.find("GET", path)
             known = {}
             for each in (found or {}).get("items", ()):
                 of = each["spec"]["scaleTargetRef"]
@@ -71,15 +74,15 @@ class Targets:
         return known.get((kind, name))
 
 
-def refused(error: ApiError) -> Trouble:
-    """Say what a person can help with; raise what time will."""
+def refused(error: ApiError) -> Problem:
+    """Return the problem of a request that a person must fix; raise an error that can pass."""
     if isinstance(error, Conflict) or error.code not in (400, 403, 404, 405, 422):
         raise error
-    return Trouble(TARGET_REFUSED, f"the workload cannot be scaled: {error}")
+    return Problem(reasons.TARGET_REFUSED, f"the workload cannot be scaled: {error}")
 
 
 def _workload(path: str, found: Mapping[str, Any]) -> Workload | None:
-    """Take what matters from a workload; its scale subresource would not tell what is ready."""
+    """Return the replicas of a workload; its scale subresource does not contain the ready ones."""
     replicas = (found.get("spec") or {}).get("replicas")
     if not isinstance(replicas, int):
         return None

@@ -1,0 +1,8 @@
+"""The parts that all controllers share.
+
+client         typed calls of the Kubernetes API
+kopf_settings  the settings of kopf
+leader         leader election with a Lease
+workqueue      a rate-limited queue of keys
+worker         one object of a work queue: reconcile it, and queue it again
+"""

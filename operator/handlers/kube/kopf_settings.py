@@ -1,0 +1,49 @@
+"""The settings of kopf that the operator relies on."""
+
+import logging
+from typing import Any
+
+import kopf
+
+
+class NoDiffs(kopf.DiffBaseStorage):
+    """A storage that stores nothing.
+
+    By default, kopf copies each object at each event to find changes. The operator does not use
+    these changes.
+    """
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        """Return an empty copy of an object, so that kopf compares nothing."""
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: Any) -> kopf.BodyEssence | None:
+        """Return None, because nothing was stored."""
+        return None
+
+    def store(self, **_: Any) -> None:
+        """Store nothing."""
+
+
+def configure_kopf(settings: kopf.OperatorSettings, namespaces: bool = False) -> None:
+    """Set everything that the operator relies on; `namespaces` if kopf watches only some."""
+    # The operator posts its own, few Events; kopf would post one for every log line.
+    settings.posting.enabled = False
+    # kopf removes the finalizer of this name from objects that only have event handlers, so it must
+    # not be the operator's own.
+    settings.persistence.finalizer = "jobgroups.dev/unused-by-kopf"
+    settings.persistence.diffbase_storage = NoDiffs()
+    # An account that may watch some namespaces may not be allowed to list all of them.
+    settings.scanning.disabled = namespaces
+    # A restart lists every object: in pages, so that few of them are in memory at a time.
+    settings.watching.chunk_size = 100
+    settings.watching.server_timeout = 300
+    settings.watching.connect_timeout = 10
+    # Handlers return at once, so the task of an object ends soon: with a limit, objects would wait
+    # for tasks that idle. With a timeout of 0, Python 3.11 would never read the queue.
+    settings.queueing.worker_limit = None
+    settings.queueing.idle_timeout = 0.001
+    settings.queueing.exit_timeout = 1
+    settings.process.ultimate_exiting_timeout = 8
+    # kopf logs each event that it passes to a handler.
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)

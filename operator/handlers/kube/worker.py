@@ -1,0 +1,38 @@
+"""How a worker of any controller processes one object of its work queue.
+
+It is the only place that queues an object again: after the wait that its reconcile returned, or
+with the delay of the rate limiter after an error.
+"""
+
+import logging
+from collections.abc import Awaitable
+
+from handlers.kube.client import ApiError, Ref
+from handlers.kube.leader import NotLeaderError
+from handlers.kube.workqueue import WorkQueue
+from jobgroup.store.connection import RedisError
+
+logger = logging.getLogger(__name__)
+
+
+async def process(queue: WorkQueue[Ref], ref: Ref, reconcile: Awaitable[float | None]) -> None:
+    """Await the reconcile of an object that was taken from a queue; an error affects no other.
+
+    `reconcile` returns after how many seconds to reconcile again, or None.
+    """
+    try:
+        requeue_after = await reconcile
+    except ApiError as error:
+        wait = queue.add_rate_limited(ref, error.retry_after)
+        logger.warning("%s; retrying in %.1f s", error, wait, extra=ref.context)
+    except (RedisError, NotLeaderError) as error:
+        wait = queue.add_rate_limited(ref)
+        logger.warning("%s; retrying in %.1f s", error, wait, extra=ref.context)
+    except Exception:
+        wait = queue.add_rate_limited(ref)
+        logger.exception("unexpected error; retrying in %.1f s", wait, extra=ref.context)
+    else:
+        queue.forget(ref)
+        if requeue_after is not None:
+            queue.add_after(ref, requeue_after)
+    queue.done(ref)

@@ -1,0 +1,65 @@
+"""The environment -> the operator's settings, or an error that names the wrong variable."""
+
+import os
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobgroup.store.settings import (
+    RedisSettings,
+    SettingsError,
+    read_redis_settings,
+    text_setting,
+)
+
+__all__ = ["Settings", "SettingsError", "read_settings"]
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of the operator; docs/running.md explains them."""
+
+    redis: RedisSettings
+    identity: str
+    namespace: str
+    lease_name: str
+    namespaces: tuple[str, ...]
+    port: int
+    workers: int
+
+
+def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
+    """Read and check the environment."""
+    pod_name = text_setting(env, "POD_NAME", socket.gethostname(), r"\S{1,253}")
+    return Settings(
+        redis=read_redis_settings(env),
+        identity=f"{pod_name}_{os.getpid()}",
+        namespace=text_setting(env, "POD_NAMESPACE", _own_namespace(), r"[a-z0-9-]{1,63}"),
+        lease_name=text_setting(env, "LEASE_NAME", "jobgroup-operator", r"[a-z0-9.-]{1,253}"),
+        namespaces=_exact_names(env.get("KOPF_RUN_NAMESPACES", "").split()),
+        port=_number(env, "PORT", 8080, 0, 65535),
+        workers=_number(env, "WORKERS", 16, 1, 256),
+    )
+
+
+def _number(env: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    value = env.get(name) or str(default)
+    if not value.isdecimal() or not least <= int(value) <= most:
+        raise SettingsError(f"{name}: {value!r} must be a number from {least} to {most}")
+    return int(value)
+
+
+def _exact_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the namespaces that kopf watches; none if they contain a pattern."""
+    return () if any(re.search("[^a-z0-9-]", name) for name in names) else tuple(names)
+
+
+def _own_namespace() -> str:
+    try:
+        return _NAMESPACE_FILE.read_text().strip()
+    except OSError:
+        return "default"

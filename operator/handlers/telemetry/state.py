@@ -1,0 +1,104 @@
+"""The metrics of Prometheus that are looked up at each scrape; docs/metrics.md describes each.
+
+All of it is in the memory of this process: a scrape reads nothing from Redis or the API server.
+Only the leader exports the numbers of groups and pools, so a sum over all replicas is right.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from handlers.kube.client import Ref
+from handlers.telemetry.redis_probe import RedisProbe
+from jobgroup.driver import Counters
+from jobgroup.model.clock import now_ms
+from jobgroup.model.snapshot import ENDED, STATES, Totals
+
+UNFINISHED = [state for state in STATES if state not in ENDED]
+WRITES = ("delete", "event", "lease", "metadata", "scale", "status")
+
+PoolStatuses = Iterable[tuple[Ref, Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # a registry hashes collectors by identity
+class StateCollector(Collector):
+    """Collects from the parts of the operator."""
+
+    is_leader: Callable[[], bool]
+    writes: Mapping[str, int]
+    watch_age: Callable[[], float]
+    driver: Counters
+    pools: Callable[[], PoolStatuses]
+    redis: RedisProbe
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the current values."""
+        is_leader = self.is_leader()
+        yield _gauge("jobgroup_leader", "1 on the replica that leads, 0 on others.", is_leader)
+        yield _gauge("jobgroup_redis_up", "1 while Redis answers.", self.redis.is_up)
+        writes = CounterMetricFamily(
+            "jobgroup_api_writes", "Writes sent to the Kubernetes API server.", labels=["what"]
+        )
+        for what, count in {**dict.fromkeys(WRITES, 0), **self.writes}.items():
+            writes.add_metric([what], count)
+        yield writes
+        yield CounterMetricFamily(
+            "jobgroup_resync_repairs",
+            "Groups without a wake-up that a resync of the driver found and moved on.",
+            self.driver.repairs,
+        )
+        yield _gauge(
+            "jobgroup_watch_age_seconds",
+            "Seconds since the last watch event of a JobGroup or WorkerPool.",
+            self.watch_age() if is_leader else None,
+        )
+        yield from _group_metrics(self.redis.totals if is_leader else None, now_ms())
+        yield from _pool_metrics(self.pools() if is_leader else ())
+
+
+def _group_metrics(totals: Totals | None, now: int) -> Iterator[Metric]:
+    groups = GaugeMetricFamily(
+        "jobgroup_groups", "Groups in Redis, without those on the wake-up list.", labels=["state"]
+    )
+    oldest = GaugeMetricFamily(
+        "jobgroup_oldest_unfinished_seconds",
+        "Seconds since the oldest group in this state was created, or its compensation started.",
+        labels=["state"],
+    )
+    wakeups = _gauge("jobgroup_wakeups", "Groups on the wake-up list.")
+    lag = _gauge(
+        "jobgroup_wakeup_lag_seconds",
+        "Seconds that the first group on the wake-up list has waited there.",
+    )
+    if totals:
+        for state in STATES:
+            groups.add_metric([state], totals.groups[state])
+        for state in UNFINISHED:
+            since = totals.oldest.get(state, now)
+            oldest.add_metric([state], max(0, now - since) / 1000)
+        wakeups.add_metric([], totals.wakeups)
+        lag.add_metric([], totals.waited / 1000)
+    yield from (groups, oldest, wakeups, lag)
+
+
+def _pool_metrics(pools: PoolStatuses) -> Iterator[Metric]:
+    labels = ["pool_namespace", "pool"]
+    backlog = GaugeMetricFamily(
+        "jobgroup_pool_backlog", "Jobs that need a worker of a pool.", labels=labels
+    )
+    replicas = GaugeMetricFamily(
+        "jobgroup_pool_replicas", "Replicas of the workload that a pool scales.", labels=labels
+    )
+    for ref, status in pools:
+        for family, field in ((backlog, "backlog"), (replicas, "replicas")):
+            if field in status:
+                family.add_metric([ref.namespace, ref.name], status[field])
+    yield from (backlog, replicas)
+
+
+def _gauge(name: str, text: str, value: float | None = None) -> GaugeMetricFamily:
+    """Return a gauge without labels, and without a sample if there is no value."""
+    return GaugeMetricFamily(name, text, value)
