@@ -1,14 +1,15 @@
-"""Kubernetes, etcd and kind: found, downloaded, or built from the modules testbed/go pins."""
+"""Kubernetes, etcd and kind: found, downloaded, or built from the modules that testbed/go pins."""
 
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
-from testbed.building import Module
-from testbed.cache import cache_dir, locked
-from testbed.errors import Unavailable
-from testbed.processes import leashed
+from testbed import TESTBED
+from testbed.build.cache import cache_dir, locked
+from testbed.build.modules import Module
+from testbed.servers.processes import leashed
+from testbed.support.errors import Unavailable
 
 KUBERNETES_VERSION = "v1.36.3"
 # What `setup-envtest` downloads, and what KUBEBUILDER_ASSETS holds by convention.
@@ -18,7 +19,7 @@ _COMPONENT = "k8s.io/component-base/version"
 MAJOR, MINOR, _ = KUBERNETES_VERSION[1:].split(".")
 
 KUBERNETES = Module(
-    folder=Path(__file__).resolve().parent / "go",
+    folder=TESTBED / "go",
     version=KUBERNETES_VERSION,
     packages={
         **{
@@ -39,7 +40,7 @@ KUBERNETES = Module(
         "coredns": "./coredns",
         "pause": "./pause",
     },
-    # Without these a server calls itself v0.0.0 and clients refuse to speak to it.
+    # Without these a server reports version v0.0.0, and clients refuse to use it.
     linker_flags=(
         f"-s -w -X {_COMPONENT}.gitVersion={KUBERNETES_VERSION}"
         f" -X {_COMPONENT}.gitMajor={MAJOR} -X {_COMPONENT}.gitMinor={MINOR}"
@@ -49,7 +50,7 @@ KUBERNETES = Module(
 
 
 def find(*names: str) -> dict[str, Path]:
-    """Return where each binary is; the order is given, cached, downloaded, built."""
+    """Return the path of each binary: given, else cached, else downloaded, else built."""
     wanted = [name for name in names if _given(name) is None]
     if any(name in ENVTEST and _cached(name) is None for name in wanted):
         _download_envtest()
@@ -58,23 +59,25 @@ def find(*names: str) -> dict[str, Path]:
 
 
 def ensure(*names: str) -> Path:
-    """Build what is missing of these binaries and return the folder that holds them."""
+    """Build those of the binaries that are missing, and return the folder that holds them."""
     return KUBERNETES.ensure(*names)
 
 
 def module_dir(module: str) -> Path:
-    """Return the folder of an unpacked module, fetched if need be."""
+    """Return the folder of an unpacked module, downloaded if necessary."""
     KUBERNETES.go(["mod", "download", module], f"fetch the Go module {module}")
     return Path(KUBERNETES.go(["list", "-m", "-f", "{{.Dir}}", module], f"find {module}").strip())
 
 
 def _given(name: str) -> Path | None:
-    """Honour KUBEBUILDER_ASSETS, the field's name for binaries one already has."""
+    """Return the binary in the folder that KUBEBUILDER_ASSETS names, if it is there."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if not assets:
         return None
     if not Path(assets).is_dir():
-        raise Unavailable(f"KUBEBUILDER_ASSETS is {assets}, and there is no such folder.")
+        raise Unavailable(
+            f"KUBEBUILDER_ASSETS is {assets}, and there is no such folder; correct it, or unset it."
+        )
     path = Path(assets) / name
     return path if path.exists() else None
 
@@ -88,17 +91,17 @@ def _cached(name: str) -> Path | None:
 
 
 def _download_envtest() -> None:
-    """Fetch published binaries with the field's own tool; where that fails, building is next."""
+    """Download published binaries with setup-envtest; if that fails, they are built."""
     store = cache_dir() / "envtest"
     tool = store / "setup-envtest"
     with locked("build"):
         store.mkdir(exist_ok=True)
         flags = ["-trimpath", "-ldflags", "-s -w", "-o", str(tool)]
         package = "sigs.k8s.io/controller-runtime/tools/setup-envtest"
-        print("Asking for published binaries with setup-envtest.", flush=True)
+        print("Downloading published binaries with setup-envtest.", flush=True)
         folder = str(KUBERNETES.folder / "envtest")
         KUBERNETES.go(["-C", folder, "build", *flags, package], "build setup-envtest")
-        # It unpacks in place: what a killed download left must never be taken for binaries.
+        # It unpacks in place: the rest of a killed download must not be used.
         partial = store / "partial"
         shutil.rmtree(partial, ignore_errors=True)
         use = [str(tool), "use", f"{MAJOR}.{MINOR}.x", "--bin-dir", str(partial)]

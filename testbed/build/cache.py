@@ -1,4 +1,4 @@
-"""The folder that outlives a checkout: built binaries, toolchains and images."""
+"""The cache folder, which outlives a checkout: built binaries, toolchains and images."""
 
 import fcntl
 import os
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from testbed.errors import Unavailable
+from testbed.support.errors import Unavailable
 
 
 def cache_dir() -> Path:
-    """Return the project's cache folder, made if need be."""
+    """Return the project's cache folder; create it if necessary."""
     chosen = os.environ.get("JOBGROUP_CACHE")
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = (Path(chosen) if chosen else Path(home) / "jobgroup-operator").absolute()
@@ -27,7 +27,7 @@ def cache_dir() -> Path:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Hold a lock that the kernel releases when this process dies, however it dies."""
+    """Hold a lock that the kernel releases when this process ends, even if it is killed."""
     path = cache_dir() / f"{name}.lock"
     with path.open("w") as file:
         try:
@@ -39,7 +39,7 @@ def locked(name: str) -> Iterator[None]:
 
 
 def require_space(path: Path, gigabytes: float) -> None:
-    """Refuse to begin what the disk has no room to finish."""
+    """Raise Unavailable if the disk has less free space than a step needs."""
     free = shutil.disk_usage(path).free / 1e9
     if free < gigabytes:
         raise Unavailable(

@@ -1,17 +1,18 @@
-"""Helm: the one HELM names, the machine's own if it is a recent 3, else one built from modules."""
+"""Helm: the one that HELM names, else the machine's own if it is a recent 3, else a built one."""
 
 import os
 import re
 import shutil
 from pathlib import Path
 
-from testbed.binaries import MAJOR, MINOR
-from testbed.building import Module
-from testbed.commands import completed
-from testbed.errors import Unavailable
+from testbed import TESTBED
+from testbed.build.binaries import MAJOR, MINOR
+from testbed.build.modules import Module
+from testbed.support.commands import completed
+from testbed.support.errors import Unavailable
 
 HELM_VERSION = "v3.22.0"
-# What charts are rendered and upgraded with must know the API versions the chart names.
+# Older versions do not know the API versions that the chart uses.
 OLDEST = (3, 14)
 
 _HELM = "helm.sh/helm/v3"
@@ -20,12 +21,12 @@ _KUBERNETES = [
     for package in ("pkg/chartutil", "pkg/lint/rules")
     for part, number in (("Major", MAJOR), ("Minor", MINOR))
 ]
-# Apart from testbed/go: it needs other versions of the same modules.
+# Separate from testbed/go, because it needs other versions of the same modules.
 MODULE = Module(
-    folder=Path(__file__).resolve().parent / "go-helm",
+    folder=TESTBED / "go-helm",
     version=f"helm-{HELM_VERSION}",
     packages={"helm": f"{_HELM}/cmd/helm"},
-    # Without these it takes itself for v3.22, and a cluster it has not met for an age-old one.
+    # Without these it reports v3.22, and assumes an old cluster where it cannot ask one.
     linker_flags=" ".join(
         ["-s -w", f"-X {_HELM}/internal/version.version={HELM_VERSION}", *_KUBERNETES]
     ),
@@ -34,10 +35,12 @@ MODULE = Module(
 
 
 def find_helm() -> Path:
-    """Return a helm command, built if there is none."""
+    """Return the path of helm, built if there is none."""
     if given := os.environ.get("HELM"):
         if not (found := shutil.which(given)):
-            raise Unavailable(f"HELM is {given}, and there is no such program.")
+            raise Unavailable(
+                f"HELM is {given}, and there is no such program; correct it, or unset it."
+            )
         return Path(found)
     own = shutil.which("helm")
     return Path(own) if own and _is_recent(own) else MODULE.ensure("helm") / "helm"
@@ -46,5 +49,5 @@ def find_helm() -> Path:
 def _is_recent(program: str) -> bool:
     said = completed([program, "version", "--template", "{{.Version}}"], None).stdout
     version = re.match(r"v(\d+)\.(\d+)", said)
-    # Helm 4 may come to differ; the chart is tested with 3.
+    # The chart is tested with Helm 3 only.
     return version is not None and OLDEST <= (int(version[1]), int(version[2])) < (4, 0)

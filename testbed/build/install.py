@@ -1,6 +1,6 @@
-"""What `make install` runs once the virtual environment stands: the stock workers, the binaries.
+"""What `make install` runs in the virtual environment: installs the stock workers and binaries.
 
-`make demo` needs less of it: `python -m testbed.install demo` builds nothing that only tests need.
+`make demo` runs `python -m testbed.build.install demo`, which omits what only tests need.
 """
 
 import errno
@@ -11,23 +11,24 @@ import sys
 import time
 from collections.abc import Callable
 
-from testbed import binaries, promql
-from testbed.errors import Unavailable
-from testbed.helm import find_helm
-from testbed.processes import leashed
-from testbed.redis_server import find_redis
-from testbed.stock import CLIENTS
-from testbed.toolchain import npm
+from testbed.build import binaries
+from testbed.build.helm import find_helm
+from testbed.build.toolchain import npm
+from testbed.servers.processes import leashed
+from testbed.servers.redis import find_redis
+from testbed.servers.stock import CLIENTS
+from testbed.support import promql
+from testbed.support.errors import Unavailable
 
-# A step that took less did nothing that anybody wants to hear of before a demo.
-WORTH_TELLING_SECONDS = 1.0
+# Before a demo, only steps that took longer are printed.
+WORTH_PRINTING_SECONDS = 1.0
 
 
 def install_workers() -> str:
     """Install the stock Node workers that package-lock.json pins."""
     lock, installed = CLIENTS / "package-lock.json", CLIENTS / "node_modules" / ".installed-lock"
     if installed.exists() and filecmp.cmp(lock, installed, shallow=False):
-        return "there already"
+        return "already installed"
     print("Installing the stock BullMQ workers with npm (seconds).", flush=True)
     done = subprocess.run(
         leashed([*npm(), "ci", "--ignore-scripts", "--no-progress"]),
@@ -41,18 +42,18 @@ def install_workers() -> str:
             "npm could not install the stock workers; check that this machine reaches an npm"
             f" registry and has room on its disk. npm said: {' '.join(done.stderr.split())[:400]}"
         )
-    # Copied last: npm ci leaves a half-filled folder behind when it is interrupted.
+    # Copied last: an interrupted npm ci leaves an incomplete folder.
     shutil.copy(lock, installed)
     return "installed"
 
 
 def install_binaries(*more: str) -> str:
-    """Find or build a control plane."""
+    """Find or build the binaries of a control plane."""
     return str(binaries.find(*binaries.ENVTEST, *more)["kube-apiserver"].parent)
 
 
 def find_openssl() -> str:
-    """Find what makes the key of the test API server's service accounts."""
+    """Find openssl, which makes the key of the API server's service accounts."""
     found = shutil.which("openssl")
     if not found:
         raise Unavailable("There is no openssl on PATH; install it (apt-get install openssl).")
@@ -75,14 +76,14 @@ STEPS = {
 
 
 def main(goal: str = "install") -> int:
-    """Run the steps and say how long each took."""
+    """Run the steps, and print how long each took."""
     steps = DEMO_STEPS if goal == "demo" else STEPS
     try:
         for name, step in steps.items():
             started = time.monotonic()
             outcome = step()
             took = time.monotonic() - started
-            if goal == "install" or took >= WORTH_TELLING_SECONDS:
+            if goal == "install" or took >= WORTH_PRINTING_SECONDS:
                 print(f"  {name}: {outcome} ({took:.1f} s)", flush=True)
     except Unavailable as refusal:
         print(f"make {goal}: {refusal}", file=sys.stderr)
@@ -93,7 +94,7 @@ def main(goal: str = "install") -> int:
         print(f"make {goal}: the disk is full; free some space and run it again.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"make {goal}: interrupted; run it again and it goes on from here.", file=sys.stderr)
+        print(f"make {goal}: interrupted; run it again to continue.", file=sys.stderr)
         return 130
     return 0
 

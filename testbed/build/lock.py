@@ -1,7 +1,6 @@
-"""Resolve the dependencies anew: `make lock`.
+"""Resolve the dependencies and write the lock files: `make lock`.
 
-The lock files pin everything by hash and name no host to download from, so they serve behind any
-mirror.
+Lock files pin every package by hash and name no host, so that they work with any mirror.
 """
 
 import json
@@ -11,16 +10,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from testbed.commands import run
-from testbed.errors import Unavailable
-from testbed.examples import ORDERS
-from testbed.stock import CLIENTS
-from testbed.toolchain import npm
+from testbed.build.toolchain import npm
+from testbed.servers.stock import CLIENTS
+from testbed.support.commands import run
+from testbed.support.errors import Unavailable
+from testbed.support.examples import ORDERS
 
-# What ships is held to the versions that were tested, which the stock worker narrows.
+# The constraints make the image contain the versions that were tested with the stock worker.
 PYTHON_LOCKS = {
-    "locks/dev.txt": ["pyproject.toml", "--group", "dev"],
-    "locks/runtime.txt": ["pyproject.toml", "--constraints", "locks/dev.txt"],
+    "locks/dev.txt": ["pyproject.toml", "--extra", "operator", "--group", "dev"],
+    "locks/runtime.txt": [
+        *("pyproject.toml", "--extra", "operator", "--constraints", "locks/dev.txt")
+    ],
     "locks/go.txt": ["--group", "pyproject.toml:go"],
     "locks/node.txt": ["--group", "pyproject.toml:node"],
     "locks/redis.txt": ["--group", "pyproject.toml:redis", "--no-deps"],
@@ -32,7 +33,7 @@ NODE_LOCKS = (CLIENTS, ORDERS)
 
 
 def lock_python() -> None:
-    """Write the locks of Python packages for every platform and every supported Python."""
+    """Write the lock files of Python packages for every platform and every supported Python."""
     uv = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--upgrade", "--universal"]
     uv += ["--generate-hashes", "--no-header", "--no-annotate", "--python-version", "3.11"]
     for name, source in PYTHON_LOCKS.items():
@@ -40,8 +41,8 @@ def lock_python() -> None:
 
 
 def lock_node(project: Path) -> None:
-    """Write a package-lock.json, without the addresses npm would note in it."""
-    # Beside an installed node_modules npm copies what stands there, which has no hashes.
+    """Write a package-lock.json without the addresses that npm adds to it."""
+    # If node_modules is installed, npm copies its entries, which have no hashes.
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(project / "package.json", folder)
         options = ("--package-lock-only", "--ignore-scripts", "--prefix", folder)
@@ -52,7 +53,7 @@ def lock_node(project: Path) -> None:
 
 
 def strip_addresses(lock: Path) -> None:
-    """Leave out of an npm lock whatever names a host: downloads and requests for money."""
+    """Remove the fields of an npm lock file that name a host: download and funding addresses."""
     content: dict[str, Any] = json.loads(lock.read_text())
     for package in content["packages"].values():
         package.pop("resolved", None)
@@ -61,7 +62,7 @@ def strip_addresses(lock: Path) -> None:
 
 
 def main() -> int:
-    """Write all lock files, or say in a sentence why not."""
+    """Write all lock files, or print why that is not possible."""
     try:
         lock_python()
         for project in NODE_LOCKS:

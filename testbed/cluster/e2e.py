@@ -1,10 +1,10 @@
-"""What `make e2e` runs: an engine, a cluster, the images and the chart in it, then tests/e2e.
+"""What `make e2e` runs: starts an engine and a cluster, installs the chart, runs tests/e2e.
 
-  KEEP=1                                       keep the cluster, and the engine if it is ours
+  KEEP=1                                       keep the cluster, and a private engine
   E2E_CLUSTER=existing E2E_CONTEXT=<name>      run on the cluster of the current context
   E2E_IMAGE, E2E_REDIS_IMAGE, E2E_NODE_IMAGE, E2E_PYTHON_IMAGE    images that it can pull
 
-Arguments go to pytest. The exit code is pytest's, or 2 if it never came to that.
+Arguments are passed to pytest. The exit code is pytest's, or 2 if pytest was not started.
 """
 
 import errno
@@ -17,27 +17,29 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
-from testbed import cluster, engine, images, installation
-from testbed.builders import Docker
-from testbed.cache import cache_dir, locked
-from testbed.cluster import Cluster, TestImages
-from testbed.errors import Unavailable
-from testbed.processes import leashed
+from testbed import ROOT
+from testbed.build.cache import cache_dir, locked
+from testbed.cluster import engine, installation, kind
+from testbed.cluster.kind import Cluster, TestImages
+from testbed.images import base
+from testbed.images.builders import Docker
+from testbed.servers.processes import leashed
+from testbed.support.errors import Unavailable
 
 GAVE_UP = 2
 INTERRUPTED = 130
 NO_TESTS = 5
-# They mostly wait: more of them than the machine has cores.
+# Stories mostly wait, so more of them run at once than the machine has cores.
 SIDE_BY_SIDE = "5"
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the end-to-end tests; whatever goes wrong is one sentence."""
+    """Run the end-to-end tests; an error is printed as one sentence."""
     for interrupt in INTERRUPTS:
         signal.signal(interrupt, _interrupt)
     try:
-        # kubectl would keep what it learns about our short-lived clusters in the person's home.
+        # Otherwise kubectl caches data about these short-lived clusters in the home directory.
         os.environ.setdefault("KUBECACHEDIR", str(cache_dir() / "kubectl"))
         with locked("e2e"):
             return _on_chosen_cluster(arguments)
@@ -45,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         print(refusal, file=sys.stderr)
         return GAVE_UP
     except KeyboardInterrupt:
-        print("Interrupted; nothing is left running, and the next run goes on from here.")
+        print("Interrupted; nothing is left running. The next run continues from here.")
         return INTERRUPTED
     except OSError as error:
         if error.errno != errno.ENOSPC:
@@ -57,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
 def _on_chosen_cluster(arguments: Sequence[str]) -> int:
     match os.environ.get("E2E_CLUSTER", "kind"):
         case "kind":
-            return _on_own_cluster(arguments, keep=cluster.is_kept())
+            return _on_own_cluster(arguments, keep=kind.is_kept())
         case "existing":
             return _on_existing_cluster(arguments)
         case other:
@@ -71,17 +73,17 @@ def _on_own_cluster(arguments: Sequence[str], keep: bool) -> int:
         with _step("container engine"):
             docker = held.enter_context(engine.started(keep))
         with _step("node image"):
-            node_image = images.node(Docker(docker))
+            node_image = base.node(Docker(docker))
         with _step("test images"):
-            test_images = cluster.made_images(docker)
-        with _step(f"cluster {cluster.NAME}"):
-            chosen = held.enter_context(cluster.created(docker, node_image, keep))
+            test_images = kind.made_images(docker)
+        with _step(f"cluster {kind.NAME}"):
+            chosen = held.enter_context(kind.created(docker, node_image, keep))
         with _step("loading the images into it"):
-            cluster.load(docker, chosen, test_images)
+            kind.load(docker, chosen, test_images)
         code = _stories(chosen, test_images, arguments)
     if keep:
         print(
-            f"The cluster is kept. To look at it, or to run the tests on it again:\n"
+            f"The cluster is kept. To inspect it, or to run the tests on it again:\n"
             f"  export KUBECONFIG={chosen.kubeconfig}\n"
             f"  E2E_CLUSTER=existing E2E_CONTEXT={chosen.context} make e2e",
             flush=True,
@@ -90,41 +92,40 @@ def _on_own_cluster(arguments: Sequence[str], keep: bool) -> int:
 
 
 def _on_existing_cluster(arguments: Sequence[str]) -> int:
-    chosen = cluster.existing(os.environ.get("E2E_CONTEXT"))
+    chosen = kind.existing(os.environ.get("E2E_CONTEXT"))
     try:
-        test_images = cluster.named_images(chosen)
+        test_images = kind.named_images(chosen)
         if test_images is None:
             docker = engine.running()
             with _step("test images"):
-                test_images = cluster.made_images(docker)
+                test_images = kind.made_images(docker)
             with _step("loading the images"):
-                cluster.load(docker, chosen, test_images)
+                kind.load(docker, chosen, test_images)
         os.environ["KUBECONFIG"] = str(chosen.kubeconfig)
         with _cleaned_up() as held:
             installation.refuse_others()
             held.callback(installation.remove)
             return _stories(chosen, test_images, arguments)
     finally:
-        # It holds the person's credentials.
+        # It contains the user's credentials.
         chosen.kubeconfig.unlink(missing_ok=True)
 
 
 def _stories(chosen: Cluster, test_images: TestImages, arguments: Sequence[str]) -> int:
-    """Install the chart and run the stories: first those that do not disturb each other."""
+    """Install the chart and run the stories; first those that can run at the same time."""
     os.environ.update(test_images.environment)
     os.environ["KUBECONFIG"] = str(chosen.kubeconfig)
-    os.environ["E2E_KUBECTL"] = str(cluster.program("kubectl"))
+    os.environ["E2E_KUBECTL"] = str(kind.program("kubectl"))
     try:
         with _step("installing the chart"):
             installation.install(test_images.operator, test_images.redis)
     except Unavailable as refusal:
-        # Not raised: what is kept is not kept when a run breaks off, and this cluster has more to
-        # tell than any other.
+        # Not raised: an exception deletes a cluster that KEEP=1 must keep for inspection.
         print(refusal, file=sys.stderr, flush=True)
         return GAVE_UP
     with _step("stories side by side"):
         together = _pytest("-m", "not alone", "-n", SIDE_BY_SIDE, "--dist=loadfile", *arguments)
-    with _step("stories that need the operator for themselves"):
+    with _step("stories that disturb the operator"):
         alone = _pytest("-m", "alone", *arguments)
     ran = [code for code in (together, alone) if code != NO_TESTS]
     return max(ran, default=NO_TESTS)
@@ -132,9 +133,9 @@ def _stories(chosen: Cluster, test_images: TestImages, arguments: Sequence[str])
 
 def _pytest(*arguments: str) -> int:
     command = [sys.executable, "-m", "pytest", "tests/e2e", *arguments]
-    # In a session of its own, pytest hears of an interrupt once and from here. So it can clean up
-    # on a cluster that stays, however often somebody presses Ctrl-C.
-    with subprocess.Popen(leashed(command), cwd=images.PROJECT, start_new_session=True) as tests:
+    # In a session of its own, pytest gets one interrupt, from here. So a second Ctrl-C does not
+    # stop it from cleaning up on a cluster that stays.
+    with subprocess.Popen(leashed(command), cwd=ROOT, start_new_session=True) as tests:
         try:
             return tests.wait()
         except KeyboardInterrupt:
@@ -147,17 +148,17 @@ def _pytest(*arguments: str) -> int:
 def _step(name: str) -> Iterator[None]:
     began = time.monotonic()
     yield
-    _say(name, began)
+    _print_time(name, began)
 
 
-def _say(step: str, began: float) -> None:
+def _print_time(step: str, began: float) -> None:
     """Print how long a step took."""
     print(f"{time.monotonic() - began:7.1f} s  {step}", flush=True)
 
 
 @contextmanager
 def _cleaned_up() -> Iterator[ExitStack]:
-    """Hold what a run starts, and end it all without letting anyone interrupt that."""
+    """Hold what a run starts, and end it all while interrupts are ignored."""
     began = time.monotonic()
     try:
         with ExitStack() as held:
@@ -167,17 +168,17 @@ def _cleaned_up() -> Iterator[ExitStack]:
                 _ignore_interrupts()
                 began = time.monotonic()
     finally:
-        _say("clean-up", began)
+        _print_time("clean-up", began)
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
-    """Turn the first interrupt into an exception; from then on there is only cleaning up."""
+    """Turn the first interrupt into an exception, and ignore the next ones."""
     _ignore_interrupts()
     raise KeyboardInterrupt
 
 
 def _ignore_interrupts() -> None:
-    """Let nobody, here or in a child started from now on, be interrupted while cleaning up."""
+    """Ignore interrupts during the clean-up, here and in children started from now on."""
     for interrupt in INTERRUPTS:
         signal.signal(interrupt, signal.SIG_IGN)
 

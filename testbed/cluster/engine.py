@@ -1,8 +1,8 @@
 """A container engine: the machine's own Docker, else a private dockerd that ends with the run.
 
-The private one keeps all it has below the cache folder and leaves the host's network alone: it has
-no default bridge, writes no packet filter rule and turns on no forwarding. One kind node needs none
-of these, because Docker's own proxy carries its published ports.
+The private dockerd stores everything below the cache folder and does not change the host's network:
+it has no default bridge, writes no packet filter rule and enables no forwarding. One kind node
+needs none of these, because Docker's own proxy forwards its published ports.
 """
 
 import contextlib
@@ -18,19 +18,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.cache import cache_dir
-from testbed.commands import completed, install, reason, run
-from testbed.errors import Unavailable
-from testbed.processes import leashed
+from testbed.build.cache import cache_dir
+from testbed.servers.processes import leashed
+from testbed.support.commands import completed, install, reason, run
+from testbed.support.errors import Unavailable
 
 START_SECONDS = 60
-# dockerd gives each container ten seconds to end before it kills it.
+# dockerd kills a container that has not ended after ten seconds.
 STOP_SECONDS = 40
 SOCKET_PATH_BYTES = 107
 CAP_SYS_RESOURCE = 24
 
-# A privileged container asks for every capability, and runc refuses to grant one that the machine
-# itself lacks. The name goes out of what runc is asked to create or to execute.
+# A privileged container requests every capability, and runc fails if the machine itself lacks one.
+# The wrapper removes the capability from the configuration that runc gets.
 RUNC_WITHOUT_SYS_RESOURCE = """\
 #!/bin/sh
 option=
@@ -51,7 +51,7 @@ exec runc "$@"
 
 @dataclass(frozen=True)
 class Engine:
-    """How to reach a container engine: the environment that docker and kind need."""
+    """A container engine: the environment with which docker and kind reach it."""
 
     env: Mapping[str, str]
 
@@ -62,16 +62,16 @@ class Engine:
         return completed(command, self.env).returncode == 0
 
     def absence(self) -> str | None:
-        """Return why no engine answers, or None if one does."""
+        """Return why the engine cannot be reached, or None if it can."""
         if shutil.which("docker") is None:
-            return "there is no docker on the PATH"
+            return "there is no docker on PATH"
         asked = completed(("docker", "info"), self.env)
         return None if asked.returncode == 0 else reason(asked)
 
 
 @contextmanager
 def started(keep: bool = False) -> Iterator[Engine]:
-    """Give the machine's engine, or start a private one and stop it in the end.
+    """Return the machine's engine, or start a private one and stop it in the end.
 
     `keep` leaves the private engine running for a cluster that is kept. The next run stops it.
     """
@@ -81,13 +81,13 @@ def started(keep: bool = False) -> Iterator[Engine]:
         return
     if sys.platform != "linux" or os.geteuid() != 0:
         raise Unavailable(
-            "No container engine is in reach, and only root on Linux can start one: start Docker, "
-            f"or run as root (docker info says: {absence})."
+            "No container engine can be reached, and only root on Linux can start one: start "
+            f"Docker, or run as root (docker info: {absence})."
         )
     install("dockerd", "docker.io")
-    # Newer Debians ship the client apart from the daemon.
+    # Newer Debians have the client in a package of its own.
     install("docker", "docker-cli")
-    # Where systemd runs, the package has just started its service.
+    # With systemd, the package has just started its service.
     if own.absence() is None:
         yield own
         return
@@ -96,7 +96,7 @@ def started(keep: bool = False) -> Iterator[Engine]:
 
 
 def running() -> Engine:
-    """Give the engine that already runs, the machine's or a kept private one."""
+    """Return the engine that runs: the machine's, or a private one that was kept."""
     for engine in (Engine(os.environ), _private_engine(cache_dir() / "engine")):
         if (absence := engine.absence()) is None:
             return engine
@@ -123,10 +123,9 @@ def _private_daemon(folder: Path, keep: bool) -> Iterator[Engine]:
 
 
 def _empty(engine: Engine) -> None:
-    """Remove every container, and with the networks the bridges they have put on the host.
+    """Remove every container, and every network with its bridge on the host.
 
-    After a crash this is more than tidiness: what is left of an old node answers to the address
-    of the new one.
+    This is necessary after a crash: the rest of an old node has the address of the new one.
     """
     listed = completed(("docker", "ps", "--all", "--quiet"), engine.env)
     if containers := listed.stdout.split():
@@ -146,15 +145,15 @@ def _private_engine(folder: Path) -> Engine:
 def _start(folder: Path, engine: Engine, leash: bool) -> subprocess.Popen[bytes]:
     if len(os.fsencode(folder / "exec/containerd/containerd.sock.ttrpc")) > SOCKET_PATH_BYTES:
         raise Unavailable(
-            f"{folder} is too long a name to hold sockets; set JOBGROUP_CACHE to a shorter path."
+            f"The path {folder} is too long for sockets; set JOBGROUP_CACHE to a shorter path."
         )
     config = folder / "daemon.json"
     config.write_text(json.dumps(_configuration(folder), indent=2))
     command = ["dockerd", "--config-file", str(config)]
     log = folder / "dockerd.log"
     with log.open("wb") as output:
-        # TERM lets dockerd stop its containers when this process is killed. A session of its own
-        # keeps Ctrl-C from ending it before the cluster in it is deleted.
+        # On TERM, dockerd stops its containers when this process is killed. In a session of its
+        # own, it does not get Ctrl-C before the cluster in it is deleted.
         daemon = subprocess.Popen(
             leashed(command, "TERM") if leash else command,
             stdin=subprocess.DEVNULL,
@@ -166,7 +165,9 @@ def _start(folder: Path, engine: Engine, leash: bool) -> subprocess.Popen[bytes]
         deadline = time.monotonic() + START_SECONDS
         while engine.absence() is not None:
             if daemon.poll() is not None or time.monotonic() > deadline:
-                words = log.read_text(errors="replace").strip().splitlines() or ["no word"]
+                words = log.read_text(errors="replace").strip().splitlines() or [
+                    "it printed nothing"
+                ]
                 raise Unavailable(f"dockerd did not start: {words[-1]} (its log is {log})")
             time.sleep(0.1)
     except BaseException:
@@ -177,7 +178,7 @@ def _start(folder: Path, engine: Engine, leash: bool) -> subprocess.Popen[bytes]
 
 
 def _configuration(folder: Path) -> dict[str, object]:
-    """Say in dockerd's own terms: everything below one folder, nothing on the host's network."""
+    """Return dockerd's settings: all files below one folder, no change of the host's network."""
     settings: dict[str, object] = {
         "data-root": str(folder / "data"),
         "exec-root": str(folder / "exec"),
@@ -188,10 +189,10 @@ def _configuration(folder: Path) -> dict[str, object]:
         "ip6tables": False,
         "ip-forward": False,
         "ip-masq": False,
-        # Containers cannot reach the machine's name servers, so they are to be told no at once.
+        # Containers cannot reach the machine's name servers, so lookups must fail at once.
         "dns": ["127.0.0.1"],
         "dns-search": ["."],
-        # The default, below zero, needs CAP_SYS_RESOURCE.
+        # The default is negative, which needs CAP_SYS_RESOURCE.
         "oom-score-adjust": 0,
     }
     if not _may(CAP_SYS_RESOURCE):
@@ -204,18 +205,18 @@ def _configuration(folder: Path) -> dict[str, object]:
 
 
 def _may(capability: int) -> bool:
-    """Tell whether this process holds a capability, as the kernel sees it."""
+    """Return whether this process has a capability."""
     status = Path("/proc/self/status").read_text()
     held = next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff:"))
     return bool(int(held, 16) >> capability & 1)
 
 
 def _stop(folder: Path) -> None:
-    """Stop the private dockerd, ours or that of an earlier run, whatever state it is in."""
+    """Stop the private dockerd, of this run or an earlier one, in whatever state it is."""
     pid_file = folder / "dockerd.pid"
     deadline = time.monotonic() + STOP_SECONDS
     sent = None
-    # dockerd removes the file before it has ended, so it is read but once.
+    # dockerd removes the file before it ends, so the file is read only once.
     pid = pid_file.read_text().strip() if pid_file.exists() else ""
     while pid.isdigit() and _is_daemon(int(pid), folder):
         wanted = signal.SIGTERM if time.monotonic() < deadline else signal.SIGKILL
@@ -224,14 +225,14 @@ def _stop(folder: Path) -> None:
                 os.kill(int(pid), wanted)
             sent = wanted
         time.sleep(0.1)
-    # dockerd believes any living process of that number to be itself, and would not start.
+    # dockerd does not start if any process with this id runs.
     pid_file.unlink(missing_ok=True)
-    # A dockerd that was killed leaves its folder mounted on itself.
+    # A killed dockerd leaves its folder mounted on itself.
     completed(("umount", "--quiet", folder / "data"), os.environ)
 
 
 def _is_daemon(pid: int, folder: Path) -> bool:
-    """Tell whether a process is the private dockerd, and not another that got its number."""
+    """Return whether a process is the private dockerd, and not another one with its id."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -1,18 +1,19 @@
-"""The operator as a person installs it: the chart, with a Redis for trying out beside it."""
+"""The operator as a user installs it: the chart, with its bundled Redis for evaluation."""
 
 from pathlib import Path
 
-from testbed import binaries, last_words
-from testbed.chart import CHART, RELEASE, Refused, helm
-from testbed.commands import run
-from testbed.errors import Unavailable
-from testbed.kubectl import Kubectl
+from testbed.build import binaries
+from testbed.cluster import diagnostics
+from testbed.cluster.kubectl import Kubectl
+from testbed.support.chart import CHART, RELEASE, Refused, helm
+from testbed.support.commands import run
+from testbed.support.errors import Unavailable
 
 NAMESPACE = "jobgroup-e2e"
 REDIS_POD = f"{RELEASE}-redis-0"
 REDIS_HOST = f"{RELEASE}-redis.{NAMESPACE}.svc.cluster.local"
 REDIS_URL = f"redis://{REDIS_HOST}:6379/0"
-# The example's workers look for it in their own namespace, under this name.
+# The example's workers expect Redis in their own namespace, under this name.
 REDIS_ALIAS = {
     "apiVersion": "v1",
     "kind": "Service",
@@ -36,8 +37,8 @@ def install(operator_image: str, redis_image: str, **values: str) -> None:
     try:
         helm("upgrade", "--install", RELEASE, CHART, *options, "--create-namespace", *WAIT)
     except Refused as refusal:
-        # helm knows that a pod is not ready, and not why.
-        folder = last_words.save("installing", Kubectl(str(_program()), NAMESPACE))
+        # helm reports that a pod is not ready, but not why.
+        folder = diagnostics.save("installing", Kubectl(str(_program()), NAMESPACE))
         raise Unavailable(f"{refusal}\nLogs and events are in {folder}.") from refusal
 
 
@@ -47,23 +48,24 @@ def uninstall() -> None:
 
 
 def refuse_others() -> None:
-    """Refuse a cluster where somebody else has installed the operator."""
+    """Raise Unavailable if the operator is installed in the cluster already."""
     owner = "{.items[*].metadata.annotations.meta\\.helm\\.sh/release-namespace}"
     selector = ("--field-selector", "metadata.name=jobgroups.jobgroups.dev")
     asked = ("get", "crds", *selector, "--output", f"jsonpath={owner} {{.items[*].metadata.name}}")
-    found = _kubectl(*asked, doing="Looking for another installation")
+    found = _kubectl(*asked, doing="Checking whether the operator is installed")
     if found and NAMESPACE not in found.split():
         raise Unavailable(
-            "The operator is installed in this cluster already; the tests need one without it."
+            "The operator is installed in this cluster already; uninstall it and delete its CRDs, "
+            "or run the tests on another cluster."
         )
 
 
 def remove() -> None:
-    """Take everything away that the tests brought into a cluster, the resources' kinds too."""
+    """Remove everything that the tests added to a cluster, including the CRDs."""
     uninstall()
     _kubectl("delete", "namespace", NAMESPACE, doing=f"Deleting the namespace {NAMESPACE}")
     kinds = ("crds", "jobgroups.jobgroups.dev", "workerpools.jobgroups.dev")
-    _kubectl("delete", *kinds, doing="Deleting the kinds of resources")
+    _kubectl("delete", *kinds, doing="Deleting the CRDs")
 
 
 def _kubectl(*arguments: str, doing: str) -> str:

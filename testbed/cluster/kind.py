@@ -1,4 +1,4 @@
-"""A Kubernetes cluster for the end-to-end tests: one kind node of our own, or one that exists."""
+"""A Kubernetes cluster for the end-to-end tests: a new kind cluster, or an existing cluster."""
 
 import json
 import os
@@ -8,57 +8,60 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from testbed import audit, binaries, images, installation, own_images
-from testbed.builders import Docker
-from testbed.cache import cache_dir
-from testbed.chart import RELEASE
-from testbed.commands import run
-from testbed.engine import Engine
-from testbed.errors import Unavailable
+from testbed.build import binaries
+from testbed.build.cache import cache_dir
+from testbed.cluster import installation
+from testbed.cluster.engine import Engine
+from testbed.images import base, project
+from testbed.images.builders import Docker
+from testbed.support import audit
+from testbed.support.chart import RELEASE
+from testbed.support.commands import run
+from testbed.support.errors import Unavailable
 
 NAME = "jobgroup-e2e"
 KIND_CONTEXT = "kind-"
 READY = "3m"
-# In the node, where the kubelet hands it out: /api/v1/nodes/<node>/proxy/logs/kubernetes/audit.log
+# In the node; the kubelet serves it at /api/v1/nodes/<node>/proxy/logs/kubernetes/audit.log
 AUDIT_LOG = "/var/log/kubernetes/audit.log"
-# A volume is given away once, to one who installs a Redis; a kept cluster sees some of them.
+# Each installation of Redis uses up one volume; in a kept cluster there can be several.
 VOLUMES = 5
 CREATED = "DirectoryOrCreate"
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster, reached through a kubeconfig that holds this cluster and no other."""
+    """A cluster, and a kubeconfig that contains only this cluster."""
 
     context: str
     kubeconfig: Path
 
     @property
     def kind_name(self) -> str | None:
-        """Return the name kind knows the cluster by, if it is kind's."""
+        """Return the name of the cluster in kind, if it is a kind cluster."""
         kind = self.context.startswith(KIND_CONTEXT)
         return self.context.removeprefix(KIND_CONTEXT) if kind else None
 
 
 @dataclass(frozen=True)
 class TestImages:
-    """The images the tests run, as a cluster's nodes find them."""
+    """The names of the images that the tests run, as a cluster pulls or finds them."""
 
     operator: str
     redis: str
     node_workers: str
     python_workers: str
 
-    __test__ = False  # not a test class, whatever its name
+    __test__ = False  # the name begins with Test, but it is no test
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the variables that name them."""
+        """Return the environment variables that name them."""
         return {variable: getattr(self, field) for variable, field in IMAGE_VARIABLES.items()}
 
     @property
     def workers(self) -> dict[str, str]:
-        """Return those of the workers, by what they are written in."""
+        """Return those of the workers, by programming language."""
         return {"node": self.node_workers, "python": self.python_workers}
 
 
@@ -74,7 +77,7 @@ IMAGE_VARIABLES = {
 def created(
     engine: Engine, node_image: str, keep: bool = False, name: str = NAME
 ) -> Iterator[Cluster]:
-    """Create a kind cluster in place of any leftover of an earlier run, and delete it."""
+    """Create a kind cluster, and delete it afterwards; one of an earlier run is deleted first."""
     kubeconfig = cache_dir() / f"kubeconfig-{name}"
     config = cache_dir() / "kind.json"
     config.write_text(json.dumps(_kind_config(), indent=2))
@@ -90,7 +93,7 @@ def created(
         doing = f"Creating the cluster {name}"
         options = ("--image", node_image, "--config", config, "--wait", READY)
         engine.run(program("kind"), "create", "cluster", *named, *options, doing=doing)
-        # kind waits for the node; pods find each other by name only when this is there, too.
+        # kind waits for the node, but not for the cluster's DNS.
         kubectl = (program("kubectl"), "--kubeconfig", kubeconfig, "--namespace=kube-system")
         dns = ("rollout", "status", "deployment/coredns", f"--timeout={READY}")
         run(*kubectl, *dns, doing="Waiting for the cluster's DNS")
@@ -105,22 +108,23 @@ def created(
 
 
 def existing(context: str | None) -> Cluster:
-    """Give the cluster that the person's kubeconfig points at, if they have named that very one.
+    """Return the cluster of the user's current context, if it is the named one.
 
-    The kubeconfig handed on is a copy with this context alone. Whatever the person switches to
-    while the tests run, the tests stay where they were sent.
+    Its kubeconfig is a copy with this context alone, so the tests stay on this cluster when the
+    user switches to another context.
     """
     if not context:
         raise Unavailable(
             "E2E_CLUSTER=existing needs E2E_CONTEXT=<name>, the kubectl context to run on."
         )
     kubectl = program("kubectl")
-    asking = "Asking kubectl for the current context"
+    asking = "Reading the current context with kubectl"
     current = run(kubectl, "config", "current-context", doing=asking)
     if current != context:
         raise Unavailable(
-            f"The current context is {current}, not {context}; the tests create and delete things, "
-            f"so they run only where you are: kubectl config use-context {context}"
+            f"The current context is {current}, not {context}; the tests create and delete "
+            "objects, so they run only on the cluster of the current context: "
+            f"kubectl config use-context {context}"
         )
     copying = "Copying the context from the kubeconfig"
     view = ("config", "view", "--minify", "--flatten", "--raw", "--context", context)
@@ -131,13 +135,13 @@ def existing(context: str | None) -> Cluster:
 
 
 def _prepare_volumes(engine: Engine, kubeconfig: Path, name: str) -> None:
-    """Lay out volumes that pods may write to who are not root, as kind's own nodes have them.
+    """Create volumes that pods can write to without being root, as on kind's own nodes.
 
-    Those that Kubernetes itself makes in a folder of the node belong to root.
+    Folders that Kubernetes itself creates on the node belong to root.
     """
     volumes = {f"volume-{number}": f"/volumes/{number}" for number in range(VOLUMES)}
     make = ("docker", "exec", f"{name}-control-plane", "mkdir", "-p", "--mode=777")
-    engine.run(*make, *volumes.values(), doing="Making folders for volumes")
+    engine.run(*make, *volumes.values(), doing="Creating the folders of the volumes")
     items = [
         {
             "apiVersion": "v1",
@@ -155,11 +159,11 @@ def _prepare_volumes(engine: Engine, kubeconfig: Path, name: str) -> None:
     manifest = cache_dir() / "volumes.json"
     manifest.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     kubectl = (program("kubectl"), "--kubeconfig", kubeconfig)
-    run(*kubectl, "apply", "--filename", manifest, doing="Offering the volumes")
+    run(*kubectl, "apply", "--filename", manifest, doing="Creating the volumes")
 
 
 def _kind_config() -> dict[str, Any]:
-    """Ask for one node whose API server notes in AUDIT_LOG what the operator's account does."""
+    """Return kind's configuration: one node, whose API server writes AUDIT_LOG."""
     policy, log = PurePosixPath("/etc/jobgroup/audit-policy.json"), PurePosixPath(AUDIT_LOG)
     arguments = {"audit-policy-file": policy, "audit-log-path": log}
     folders = {"audit-policy": policy.parent, "audit-log": log.parent}
@@ -180,7 +184,7 @@ def _kind_config() -> dict[str, Any]:
 
 
 def _audit_policy() -> Path:
-    """Write down what the API server is to note: what the operator asks of it, and no more."""
+    """Write the policy of the audit log: only the requests of the operator's account."""
     account = f"system:serviceaccount:{installation.NAMESPACE}:{RELEASE}"
     rules = [{"level": "Metadata", "users": [account]}, {"level": "None"}]
     file = cache_dir() / "audit-policy.json"
@@ -189,29 +193,31 @@ def _audit_policy() -> Path:
 
 
 def named_images(cluster: Cluster, environ: Mapping[str, str] = os.environ) -> TestImages | None:
-    """Return the images that the environment names; None means: make and load them."""
+    """Return the images that the environment names, or None if they must be made and loaded."""
     given = {field: environ.get(name, "") for name, field in IMAGE_VARIABLES.items()}
     if all(given.values()):
         return TestImages(**given)
     if any(given.values()):
         missing = [name for name in IMAGE_VARIABLES if not environ.get(name)]
-        raise Unavailable(f"The images go together, and {', '.join(missing)} is not set.")
+        raise Unavailable(
+            f"Some images are named, but {', '.join(missing)} is not set; set all of them, or none."
+        )
     if cluster.kind_name is None:
         raise Unavailable(
-            f"{cluster.context} is not a kind cluster, so nothing can be loaded into it; push "
-            f"the images where it finds them and name them in {', '.join(IMAGE_VARIABLES)}."
+            f"{cluster.context} is not a kind cluster, so images cannot be loaded into it; push "
+            f"the images to its registry and name them in {', '.join(IMAGE_VARIABLES)}."
         )
     return None
 
 
 def made_images(engine: Engine) -> TestImages:
-    """Make the images the tests run, in the engine."""
+    """Make the images that the tests run."""
     docker = Docker(engine)
     return TestImages(
-        own_images.operator(docker),
-        images.redis(docker),
-        own_images.node_workers(docker),
-        own_images.python_workers(docker),
+        project.operator(docker),
+        base.redis(docker),
+        project.node_workers(docker),
+        project.python_workers(docker),
     )
 
 
@@ -223,9 +229,10 @@ def load(engine: Engine, cluster: Cluster, made: TestImages) -> None:
 
 
 def is_kept() -> bool:
-    """Say whether what a failed test leaves is to stay, and the cluster with it."""
+    """Return whether the variable KEEP is set: keep the cluster and the objects of failed tests."""
     return os.environ.get("KEEP", "0") not in ("", "0")
 
 
 def program(name: str) -> Path:
+    """Return the path of kind or kubectl."""
     return binaries.find(name)[name]

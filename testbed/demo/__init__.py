@@ -1,10 +1,10 @@
-"""`make demo`: two orders on this machine, told as they happen, and then it is yours to try.
+"""`make demo`: runs two orders on this machine, prints what happens, and waits for the user.
 
-parts    the real servers, the operator and the example's workers, as processes
-watching what the API server and the workers tell, as it comes
-story    what changed, in lines for a person: pure functions
-outcome  how the two orders must end: pure functions
-kind     `make demo-kind`: the same orders on a kind cluster
-screen   colours, where somebody looks
-picture  docs/demo.svg, made of what the demo prints
+parts     the servers, the operator and the example's workers, as processes
+watching  prints what the API server and the workers report, as it happens
+story     the printed lines: pure functions
+outcome   the expected ends of the two orders: pure functions
+kind      `make demo-kind`: the same orders on a kind cluster
+screen    output with colours on a terminal
+picture   docs/demo.svg, drawn from what the demo prints
 """

@@ -1,4 +1,4 @@
-"""`make demo`: start all parts, tell what happens to two orders, wait, and leave nothing behind."""
+"""`make demo`: starts all parts, prints what happens to two orders, waits, and cleans up."""
 
 import asyncio
 import os
@@ -12,26 +12,26 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 
-from testbed.apiserver import KubectlError
-from testbed.commands import run
+from testbed import ROOT
 from testbed.demo import story
 from testbed.demo.outcome import ORDERS, Order, Unexpected, check_books, ending, entries
 from testbed.demo.parts import Scene, Write, started
 from testbed.demo.screen import Screen, paint
 from testbed.demo.watching import Watcher
-from testbed.errors import Unavailable
-from testbed.examples import ORDERS as EXAMPLE
+from testbed.servers.apiserver import KubectlError
+from testbed.support.commands import run
+from testbed.support.errors import Unavailable
+from testbed.support.examples import ORDERS as EXAMPLE
 
-ROOT = EXAMPLE.parents[1]
 PATIENCE_SECONDS = 120
 
 DONE, WRONG, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
 
 class Demo:
-    """The orders, one after the other, on parts that run."""
+    """Runs the orders, one after the other, on running parts."""
 
-    # What else there is to try, under its heading.
+    # More commands for the user to try, by heading.
     also: Mapping[str, list[str]] = {}
 
     def __init__(self, parts: Scene, screen: Screen) -> None:
@@ -40,7 +40,7 @@ class Demo:
         self._watcher = Watcher(parts, screen.write)
 
     async def play(self, ends_by_itself: bool) -> None:
-        """Tell what happens to the orders; then wait until interrupted, if there is somebody."""
+        """Run the orders; then wait until interrupted, unless the demo ends by itself."""
         watching = asyncio.create_task(self._watcher.run())
         try:
             for order in ORDERS:
@@ -48,8 +48,8 @@ class Demo:
             await self._afterwards(watching)
             await self._conclude()
             if not ends_by_itself:
-                told = story.invitation(ROOT, self._parts.folder, EXAMPLE, self.also)
-                self._screen.write(told)
+                folder = self._parts.folder
+                self._screen.write(story.invitation(ROOT, folder, EXAMPLE, self.also))
                 with suppress(asyncio.CancelledError):
                     while True:
                         await self._pause(watching)
@@ -58,7 +58,7 @@ class Demo:
             await asyncio.wait([watching])
 
     async def _run(self, order: Order, watching: asyncio.Task[None]) -> None:
-        """Apply an order and see it to its end."""
+        """Apply an order, and wait for its end."""
         self._watcher.begin()
         await self._kubectl("apply", "-f", str((EXAMPLE / order.file).relative_to(ROOT)))
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -73,30 +73,30 @@ class Demo:
         order.check(*self._watcher.look(order.name))
 
     async def _afterwards(self, watching: asyncio.Task[None]) -> None:
-        """See what is still to be seen when the orders have ended: here, nothing."""
+        """Wait for what happens after the orders have ended: here, nothing."""
 
     async def _conclude(self) -> None:
-        """Show what is left of the orders, and check that it is what should be."""
+        """Print the state that the orders leave, and check it."""
         await self._kubectl("get", "jobgroups")
         books = self._parts.books()
         self._screen.write(f"\nIn the shop's books: {entries(books)}")
         check_books(books)
-        self._screen.write(paint("green", story.MORAL))
+        self._screen.write(paint("green", story.SUMMARY))
 
     async def _pause(self, watching: asyncio.Task[None]) -> None:
-        """Wait a little, and notice what does not run any more."""
+        """Wait a moment, and raise if a part has ended."""
         await asyncio.sleep(0.1)
         if watching.done():
             watching.result()
         self._parts.must_run()
 
     async def _kubectl(self, *arguments: str) -> None:
-        """Run what a person would type, and show it."""
+        """Run kubectl, and print the command and its output."""
         async with self._watcher.silence:
             self._screen.write("\n" + paint("bold", " ".join(["$ kubectl", *arguments])))
             command = [*self._parts.kubectl, *arguments]
-            said = await asyncio.to_thread(run, *command, doing=f"kubectl {arguments[0]}")
-            self._screen.write(said)
+            output = await asyncio.to_thread(run, *command, doing=f"kubectl {arguments[0]}")
+            self._screen.write(output)
 
 
 def main(
@@ -104,14 +104,14 @@ def main(
     demo: type[Demo] = Demo,
     command: str = "make demo",
 ) -> int:
-    """Run the demo; what goes wrong is an exit code and a sentence."""
+    """Run the demo; an error is printed as a sentence, and returned as an exit code."""
     complain = partial(_complain, command)
     _heed_signals()
     screen = Screen()
     try:
         folder = Path(tempfile.mkdtemp(prefix="jobgroup-demo-"))
     except OSError as error:
-        return complain(f"no folder can be made for its files: {error}; set TMPDIR.", REFUSED)
+        return complain(f"cannot create a temporary folder: {error}; set TMPDIR.", REFUSED)
     ends_by_itself = os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
     try:
         screen.write(story.opening(folder))
@@ -126,12 +126,12 @@ def main(
         shutil.rmtree(folder, ignore_errors=True)
         return complain("interrupted; nothing is left running.", INTERRUPTED)
     shutil.rmtree(folder, ignore_errors=True)
-    screen.write("Nothing is left running, and nothing of it on the disk.")
+    screen.write("All processes are stopped, and all files are removed.")
     return DONE
 
 
 def _heed_signals() -> None:
-    """Take a polite end and a closed terminal for Ctrl-C, also where a shell had us ignore it."""
+    """Handle SIGTERM and SIGHUP like Ctrl-C, also if a shell made this process ignore it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))

@@ -1,21 +1,21 @@
-"""How the demo's orders must end, and the sentence that says so when they did not. Pure."""
+"""The expected ends of the demo's orders, and the error if one ends differently. Pure."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.examples import BOOKS
+from testbed.support.examples import BOOKS
 
 ENDED = ("COMPLETED", "FAILED", "FAILED_COMPENSATION")
 
 
 class Unexpected(Exception):
-    """An order did not end as it must; the message says which, and how it did."""
+    """An order did not end as expected; the message names the order and its state."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """One of the example's files, and the end that is expected of it."""
+    """One of the example's files, and its expected end."""
 
     file: str
     name: str
@@ -23,13 +23,13 @@ class Order:
     events: frozenset[str]
 
     def is_over(self, status: Mapping[str, Any], events: Collection[str]) -> bool:
-        """Say whether nothing more is to come of it; what is wrong already stays wrong."""
+        """Return whether the order has ended, with all expected Events or in another state."""
         if status.get("state") not in ENDED:
             return False
         return self.events.issubset(events) or ending(status) != self.end
 
     def check(self, status: Mapping[str, Any], events: Collection[str]) -> None:
-        """Refuse another end than the expected one."""
+        """Raise Unexpected if the order did not end as expected."""
         if ending(status) != self.end:
             failure = (status.get("failure") or {}).get("reason")
             why = f" ({failure})" if failure else ""
@@ -50,10 +50,10 @@ ORDERS = (
 
 
 def ending(status: Mapping[str, Any]) -> str:
-    """Say where an order stands, in one line."""
+    """Return the state of an order as a phrase."""
     state, progress = status.get("state", "PENDING"), status.get("progress")
-    said = f"{state} with {progress} completed" if progress else state
-    return f"{said} and {status['undone']} undone" if status.get("undone") else said
+    phrase = f"{state} with {progress} completed" if progress else state
+    return f"{phrase} and {status['undone']} undone" if status.get("undone") else phrase
 
 
 def check_books(books: Mapping[str, Mapping[str, str]]) -> None:

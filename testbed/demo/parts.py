@@ -1,4 +1,4 @@
-"""The real parts of the demo: servers, the operator under its own RBAC, the example's workers."""
+"""The parts of the demo: servers, the operator with its own RBAC, and the example's workers."""
 
 import os
 import time
@@ -11,18 +11,19 @@ from typing import Any, Protocol, TypeVar
 
 from redis import Redis
 
-from testbed.apiserver import ApiServer
-from testbed.errors import Unavailable
-from testbed.examples import book_keys, node_worker, python_worker
-from testbed.operators import start_operator
-from testbed.processes import Server
-from testbed.redis_server import RedisServer
-from testbed.resources import install_crds
+from jobgroup.model.names import undo_queue
+from testbed.servers.apiserver import ApiServer
+from testbed.servers.operator import start_operator
+from testbed.servers.processes import Server
+from testbed.servers.redis import RedisServer
+from testbed.support.errors import Unavailable
+from testbed.support.examples import book_keys, node_worker, python_worker
+from testbed.support.resources import install_crds
 
 PREFIX = "bull"
-# Who works on what.
+# The queues of each worker.
 QUEUES = {"worker.mjs": ("payments",), "worker.py": ("inventory", "shipping")}
-# How long a job takes: long enough to be seen.
+# How long a job takes: long enough for a person to follow.
 WORK_MS = "600"
 LABEL_WIDTH = 60
 
@@ -31,73 +32,77 @@ Write = Callable[..., None]
 
 
 class Scene(Protocol):
-    """All that runs, wherever it does."""
-
-    @property
-    def watched(self) -> Sequence[str]:
-        """Return what is watched besides JobGroups and Events."""
+    """The parts as the demo sees them: processes of this machine, or pods of a cluster."""
 
     @property
     def folder(self) -> Path:
-        """Return where the files are."""
+        """Return the folder of the logs and other files."""
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Return the kubeconfig of the admin."""
 
     @property
     def kubectl(self) -> list[str]:
-        """Return how to run kubectl as the admin."""
+        """Return the command that runs kubectl as the admin."""
 
     def logs(self) -> Sequence[tuple[str, Path]]:
-        """Return the workers' names and what they say; there may be more of them later."""
+        """Return the name and the log of each worker; more workers may come later."""
 
-    def heed(self, pod: Mapping[str, Any]) -> None:
-        """Hear what became of a pod."""
+    def notice(self, pod: Mapping[str, Any]) -> None:
+        """Take note of a new or changed pod."""
 
     def must_run(self) -> None:
-        """Refuse to go on when something that must run does not."""
+        """Raise Unavailable if a part has ended."""
 
     def books(self) -> dict[str, dict[str, str]]:
-        """Return what the shop has in its books."""
+        """Return the content of the shop's books."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """All of it as processes of this machine."""
+    """All parts as processes of this machine."""
 
     folder: Path
     api: ApiServer
     redis: RedisServer
     operator: Server
     workers: list[Server]
-    watched: Sequence[str] = ()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Return the kubeconfig of the admin."""
+        return self.api.admin
 
     @property
     def kubectl(self) -> list[str]:
-        """Return how to run kubectl as the admin."""
-        return [str(self.api.kubectl_path), "--kubeconfig", str(self.api.admin)]
+        """Return the command that runs kubectl as the admin."""
+        return [str(self.api.kubectl_path), "--kubeconfig", str(self.kubeconfig)]
 
     def logs(self) -> Sequence[tuple[str, Path]]:
-        """Return the workers' names and what they say."""
+        """Return the name and the log of each worker."""
         return [(worker.name, worker.log) for worker in self.workers]
 
-    def heed(self, pod: Mapping[str, Any]) -> None:
-        """Hear of none: nothing here is a pod."""
+    def notice(self, pod: Mapping[str, Any]) -> None:
+        """Do nothing: no part is a pod."""
 
     def must_run(self) -> None:
-        """Refuse to go on without one of the processes."""
+        """Raise Unavailable if one of the processes has ended."""
         must_run([*self.api.servers, self.redis.server, self.operator, *self.workers])
 
     def books(self) -> dict[str, dict[str, str]]:
-        """Return what the shop has in its books."""
+        """Return the content of the shop's books."""
         with Redis.from_url(self.redis.url, decode_responses=True) as redis:
             return {book: redis.hgetall(key) for book, key in book_keys(PREFIX).items()}
 
 
 @contextmanager
 def started(folder: Path, write: Write) -> Iterator[Parts]:
-    """Start the parts one after the other, and say so."""
-    timed = partial(tell_time, write)
+    """Start the parts one after the other, and print how long each took."""
+    timed = partial(timed_start, write)
     with ExitStack() as undo:
         api = timed("etcd and kube-apiserver", lambda: ApiServer(folder))
-        # Nothing here is worth a farewell: all data is thrown away.
+        # Killed instead of stopped: it is faster, and the data is thrown away.
         undo.callback(api.crash)
         timed("the kinds JobGroup and WorkerPool", lambda: install_crds(api))
         redis = timed("Redis", lambda: RedisServer(folder))
@@ -117,14 +122,14 @@ def started(folder: Path, write: Write) -> Iterator[Parts]:
 
 
 def must_run(servers: Iterable[Server]) -> None:
-    """Refuse to go on without one of them."""
+    """Raise Unavailable if one of the servers has ended."""
     for server in servers:
         if server.code is not None:
-            raise Unavailable(f"{server.name} ended with code {server.code}: {server.last_words()}")
+            raise Unavailable(f"{server.name} ended with code {server.code}: {server.log_tail()}")
 
 
-def tell_time(write: Write, label: str, start: Callable[[], Part]) -> Part:
-    """Start a part, and say what it is and how long it took."""
+def timed_start(write: Write, label: str, start: Callable[[], Part]) -> Part:
+    """Start a part, and print its name and how long it took."""
     write(f"  {label:<{LABEL_WIDTH}}", end="")
     begun = time.monotonic()
     part = start()
@@ -133,7 +138,7 @@ def tell_time(write: Write, label: str, start: Callable[[], Part]) -> Part:
 
 
 def offer_kubectl(folder: Path, kubectl: Path) -> None:
-    """Put kubectl where the person who tries is told to look for it."""
+    """Put kubectl into the folder that the demo tells the user to add to PATH."""
     (folder / "bin").mkdir()
     (folder / "bin" / "kubectl").symlink_to(kubectl)
 
@@ -146,7 +151,7 @@ def _label(command: Sequence[str]) -> str:
 def _start_worker(folder: Path, command: Sequence[str], redis_url: str) -> Server:
     name = Path(command[-1]).name
     log = folder / f"{name}.log"
-    queues = [f"{queue}{tail}" for queue in QUEUES[name] for tail in ("", ":compensation")]
+    queues = [each for queue in QUEUES[name] for each in (queue, undo_queue(queue))]
     env = {
         "WORK_MS": WORK_MS,
         **os.environ,

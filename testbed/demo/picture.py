@@ -1,4 +1,4 @@
-"""docs/demo.svg: the terminal of somebody who runs the demo, drawn from what it really prints."""
+"""docs/demo.svg: a terminal with the output of the demo, drawn from a run of it."""
 
 import html
 import os
@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 from testbed.demo.screen import CODE, STYLES
-from testbed.demo.story import MORAL
-from testbed.errors import Unavailable
-from testbed.processes import leashed
+from testbed.demo.story import SUMMARY
+from testbed.servers.processes import leashed
+from testbed.support.errors import Unavailable
 
-# The second order, from its application to the moral: the first is only fulfilled.
-FIRST, LAST = "order-refused.yaml", MORAL
+# The picture shows the second order, from `kubectl apply` to the summary.
+FIRST, LAST = "order-refused.yaml", SUMMARY
 COLOURS = {
     "bold": "#ffffff",
     "dim": "#8b949e",
@@ -26,7 +26,7 @@ FONT_SIZE, LINE_HEIGHT, MARGIN, BAR = 13, 19, 16, 28
 CHARACTER_WIDTH = 0.602 * FONT_SIZE
 TEMPLATE = """\
 <svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" width="{width}" height="{height}">
-<title>What make demo prints of an order that is refused</title>
+<title>The output of make demo for an order that is refused</title>
 <style>
 text {{ font: {size}px ui-monospace, Menlo, "DejaVu Sans Mono", Consolas, monospace }}
 text {{ fill: #c9d1d9 }}
@@ -42,7 +42,7 @@ text {{ fill: #c9d1d9 }}
 
 
 def record() -> str:
-    """Run the demo as on a terminal with colours, and return what it prints."""
+    """Run the demo with colours, and return what it prints."""
     env = {**os.environ, "CI": "1", "FORCE_COLOR": "1", "NO_COLOR": "", "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
         leashed([sys.executable, "-m", "testbed.demo"], "TERM"),
@@ -82,7 +82,7 @@ def draw(lines: list[str]) -> str:
 
 
 def _spans(line: str) -> str:
-    """Turn a terminal's codes into elements; `paint` ends each style before the next begins."""
+    """Turn terminal codes into elements; `paint` ends each style before the next begins."""
     names = {code: name for name, code in STYLES.items()}
     # Split by a pattern with a group: text, code, text, code, ..., text.
     first, *rest = CODE.split(line)

@@ -1,11 +1,11 @@
-"""Lines for a person: with colours on a terminal, plain elsewhere."""
+"""Standard output: with colours on a terminal, plain elsewhere."""
 
 import os
 import re
 import signal
 import sys
 
-# What a style is to a terminal. picture.py has the same in an image's colours.
+# The terminal code of each style. picture.py has the colours for an image.
 STYLES = {
     "bold": "1",
     "dim": "2",
@@ -16,17 +16,17 @@ STYLES = {
     "cyan": "36",
 }
 CODE = re.compile(r"\033\[(\d*)m")
-# For terminals that know no more than ASCII.
+# For terminals that support only ASCII.
 SIMPLER = str.maketrans({"✓": "+", "✗": "x", "↺": "<", "…": "."})
 
 
 def paint(style: str, text: str) -> str:
-    """Give a text a style; a screen that has none takes it away again."""
+    """Return a text with a style; a screen without colours removes it."""
     return f"\033[{STYLES[style]}m{text}\033[0m"
 
 
 def printable(text: str) -> str:
-    """Leave out what would command the terminal instead of being shown."""
+    """Return a text in which control characters are replaced by spaces."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
@@ -46,13 +46,13 @@ class Screen:
         try:
             print(text, end=end, flush=True)
         except OSError:
-            # The terminal was closed, or `head` had enough: nobody looks, so it is time to end.
+            # The terminal or the reader of the pipe is gone: end the demo.
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
             signal.raise_signal(signal.SIGINT)
 
 
 def _has_colours() -> bool:
-    """Honour what the field agreed on: NO_COLOR, FORCE_COLOR, and no colours into a file."""
+    """Return whether to use colours: by NO_COLOR, else FORCE_COLOR, else on a terminal."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):

@@ -1,42 +1,47 @@
-"""What the API server and the workers tell, as it comes, told on to whoever looks at the screen."""
+"""Prints what the API server and the workers report, as it happens."""
 
 import asyncio
-import json
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from kubernetes.client import ApiException
+from kubernetes.watch import Watch
+from urllib3.exceptions import HTTPError
+
+from jobgroup.resource.kinds import JOBGROUP, KINDS
 from testbed.demo import story
 from testbed.demo.parts import QUEUES, Scene
-from testbed.processes import leashed
+from testbed.support.user import User
 
-GROUPS = "/apis/jobgroups.dev/v1alpha1/jobgroups"
-EVENTS = "/api/v1/events"
-# What Events are told of.
-OURS = ("JobGroup", "WorkerPool")
-# A worker says what it did just before or just after the API server knows of it: waiting so long
-# puts a worker's words first.
+# The kinds whose Events are printed.
+OURS = tuple(kind.name for kind in KINDS)
+# A worker logs what it did just before or just after the API server knows of it. Waiting this long
+# prints the worker's line first.
 GRACE_SECONDS = 0.15
-# How often workers' logs are looked at when the API server tells nothing.
+# How often the logs of the workers are read when the API server reports no change.
 LOOK_SECONDS = 0.1
-LINE_LIMIT = 64 * 1024 * 1024
+# How long after a watch ended the next one begins.
+PAUSE_SECONDS = 1.0
+STOP_SECONDS = 2.0
 
 Body = dict[str, Any]
 
 
 class Watcher:
-    """Tells what happens to all JobGroups, and remembers the last of each."""
+    """Prints the changes of all JobGroups, and keeps the newest state of each."""
 
     def __init__(self, parts: Scene, write: Callable[[str], None]) -> None:
         self.groups: dict[str, Body] = {}
         self.events: dict[str, dict[str, str]] = {}
-        # Whoever holds it has the screen to himself.
+        # The holder of this lock is the only one that prints.
         self.silence = asyncio.Lock()
         self._parts = parts
         self._write = write
-        self._news: asyncio.Queue[tuple[str, Body]] = asyncio.Queue()
+        self._changes: asyncio.Queue[tuple[str, Body]] = asyncio.Queue()
         self._logs = {path: _Tail(name, path, old=True) for name, path in parts.logs()}
         self.pods: dict[str, Body] = {}
         self._began = time.monotonic()
@@ -46,97 +51,85 @@ class Watcher:
         self._began = time.monotonic()
 
     def look(self, name: str) -> tuple[Body, list[str]]:
-        """Return the status of a JobGroup, and why there were Events about it."""
+        """Return the status of a JobGroup, and the reasons of the Events about it."""
         for uid, body in self.groups.items():
             if body["metadata"]["name"] == name:
                 return body.get("status") or {}, list(self.events.get(uid, {}).values())
         return {}, []
 
     async def run(self) -> None:
-        """Watch and tell until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for path in (GROUPS, EVENTS, *self._parts.watched):
-                tasks.create_task(self._watch(path))
-            tasks.create_task(self._tell())
+        """Watch and print until cancelled."""
+        loop = asyncio.get_running_loop()
 
-    async def _watch(self, path: str) -> None:
-        """Follow a resource; a server ends a watch now and then, and the next one repeats all."""
-        command = [*self._parts.kubectl, "get", "--raw", f"{path}?watch=true"]
-        while True:
-            process = await asyncio.create_subprocess_exec(
-                *leashed(command),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                limit=LINE_LIMIT,
-                start_new_session=True,
-            )
-            assert process.stdout is not None, "started with a pipe"
-            try:
-                async for line in process.stdout:
-                    change = json.loads(line)
-                    self._news.put_nowait((change["type"], change["object"]))
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
-            await asyncio.sleep(1)
+        def receive(change: str, body: Body) -> None:
+            loop.call_soon_threadsafe(self._changes.put_nowait, (change, body))
 
-    async def _tell(self) -> None:
+        user = User.connect(self._parts.kubeconfig)
+        everywhere = user.within("")
+        places = {JOBGROUP.name: everywhere, "Event": everywhere, "Pod": user}
+        followers = [_Follower(user, kind, receive) for kind, user in places.items()]
+        try:
+            await self._print_changes()
+        finally:
+            for follower in followers:
+                follower.stop()
+            user.close()
+
+    async def _print_changes(self) -> None:
         while True:
-            heard = []
+            found = []
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
-                    heard.append(await self._news.get())
+                    found.append(await self._changes.get())
                 await asyncio.sleep(GRACE_SECONDS)
             async with self.silence:
-                self._tell_of_workers()
-                while not self._news.empty():
-                    heard.append(self._news.get_nowait())
-                for kind, body in heard:
-                    self._tell_of_change(kind, body)
+                self._print_logs()
+                while not self._changes.empty():
+                    found.append(self._changes.get_nowait())
+                for kind, body in found:
+                    self._print_change(kind, body)
 
-    def _tell_of_workers(self) -> None:
+    def _print_logs(self) -> None:
         for name, path in self._parts.logs():
             log = self._logs.setdefault(path, _Tail(name, path))
             for line in log.new_lines():
-                self._say(story.of_worker(log.name, line))
+                self._print(story.of_worker(log.name, line))
 
-    def _tell_of_change(self, kind: str, body: Body) -> None:
+    def _print_change(self, kind: str, body: Body) -> None:
         if kind in ("ADDED", "MODIFIED", "DELETED"):
-            tell = {"Event": self._tell_of_event, "Pod": self._tell_of_pod}
-            tell.get(body["kind"], self._tell_of_group)(kind, body)
+            printers = {"Event": self._print_event, "Pod": self._print_pod}
+            printers.get(body["kind"], self._print_group)(kind, body)
 
-    def _tell_of_group(self, kind: str, body: Body) -> None:
+    def _print_group(self, kind: str, body: Body) -> None:
         uid = body["metadata"]["uid"]
         if kind == "DELETED":
             self.groups.pop(uid, None)
-            self._say(story.of_deletion(body))
+            self._print(story.of_deletion(body))
             return
-        self._say(*story.of_group(self.groups.get(uid), body))
+        self._print(*story.of_group(self.groups.get(uid), body))
         if uid not in self.groups:
             queues = [queue for each in QUEUES.values() for queue in each]
-            self._say(*story.of_queues(body, queues))
+            self._print(*story.of_queues(body, queues))
         self.groups[uid] = body
 
-    def _tell_of_event(self, kind: str, body: Body) -> None:
+    def _print_event(self, kind: str, body: Body) -> None:
         about, name = body["involvedObject"], body["metadata"]["name"]
-        told = self.events.setdefault(about.get("uid", ""), {})
-        if kind != "DELETED" and about.get("kind") in OURS and name not in told:
-            told[name] = body["reason"]
-            self._say(story.of_event(body))
+        known = self.events.setdefault(about.get("uid", ""), {})
+        if kind != "DELETED" and about.get("kind") in OURS and name not in known:
+            known[name] = body["reason"]
+            self._print(story.of_event(body))
 
-    def _tell_of_pod(self, kind: str, body: Body) -> None:
+    def _print_pod(self, kind: str, body: Body) -> None:
         name = body["metadata"]["name"]
         before = self.pods.pop(name, None)
         if kind == "DELETED":
-            self._say(*story.of_pod(body, None))
+            self._print(*story.of_pod(body, None))
             return
         self.pods[name] = body
-        self._parts.heed(body)
-        self._say(*story.of_pod(before, body))
+        self._parts.notice(body)
+        self._print(*story.of_pod(before, body))
 
-    def _say(self, *lines: str) -> None:
+    def _print(self, *lines: str) -> None:
         """Write lines, the first of them with its time."""
         when = f"{time.monotonic() - self._began:6.1f} s"
         for line in lines:
@@ -144,8 +137,38 @@ class Watcher:
             when = ""
 
 
+class _Follower:
+    """A thread that passes on the changes of a kind, until it is stopped.
+
+    The API server ends a watch now and then; the next one begins with all objects again.
+    """
+
+    def __init__(self, user: User, kind: str, receive: Callable[[str, Body], None]) -> None:
+        self._watcher = Watch()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._follow, args=(user, kind, receive))
+        # A demo that is killed does not wait for it.
+        self._thread.daemon = True
+        self._thread.start()
+
+    def _follow(self, user: User, kind: str, receive: Callable[[str, Body], None]) -> None:
+        while not self._stopped.is_set():
+            with suppress(ApiException, HTTPError, OSError):
+                for change, body in user.watch(kind, self._watcher):
+                    if self._stopped.is_set():
+                        return
+                    receive(change, body)
+            self._stopped.wait(PAUSE_SECONDS)
+
+    def stop(self) -> None:
+        """End the watch, and wait a moment for the thread."""
+        self._stopped.set()
+        self._watcher.stop()
+        self._thread.join(STOP_SECONDS)
+
+
 class _Tail:
-    """The whole lines that were added to a file since it was last looked at."""
+    """The whole lines that were added to a file since it was last read."""
 
     def __init__(self, name: str, path: Path, old: bool = False) -> None:
         self.name = name

@@ -1,8 +1,8 @@
-"""The images others stand on: pulled where a registry is in reach, else made of Debian's packages.
+"""Base images: pulled where a registry can be reached, else made from Debian's packages.
 
-An image's tag is a fingerprint of all it is made of. So a warm run finds it and makes nothing, and
-a change makes a new one. A tag is given only to a finished image: one cut short by Ctrl-C or a full
-disk has no name, and is never used.
+The tag of an image is a fingerprint of everything it is made from. So a second run finds it, and a
+change makes a new one. Only a finished image gets a tag: after Ctrl-C or on a full disk there is
+none, and the incomplete image is never used.
 """
 
 import hashlib
@@ -15,20 +15,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from testbed import binaries
-from testbed.builders import LEFT_OUT, Builder, sandboxed
-from testbed.cache import cache_dir, locked, require_space
-from testbed.commands import install, run
-from testbed.errors import Unavailable
-from testbed.toolchain import from_wheel
+from testbed import ROOT, TESTBED
+from testbed.build import binaries
+from testbed.build.cache import cache_dir, locked, require_space
+from testbed.build.toolchain import from_wheel
+from testbed.images.builders import LEFT_OUT, Builder, sandboxed
+from testbed.support.commands import install, run
+from testbed.support.errors import Unavailable
 
-PROJECT = Path(__file__).resolve().parents[1]
-RECIPE = Path(__file__).resolve().parent / "node_image"
+RECIPE = TESTBED / "node_image"
 
-# The last Debian whose systemd still knows cgroup v1.
+# The last Debian whose systemd supports cgroup v1.
 DEBIAN = "bookworm"
 PYTHON = "3.11"
-# The kinds of binary wheels that run on it.
+# The platform tags of binary wheels that run on it.
 WHEEL_STANDARDS = ("manylinux_2_34", "manylinux_2_28", "manylinux2014")
 # fmt: off
 NODE_PACKAGES = (
@@ -50,12 +50,14 @@ ROOT_GIGABYTES = 1.5
 
 
 def node(builder: Builder) -> str:
-    """Return kind's published node image, or one of the same shape made here."""
+    """Return kind's published node image, or one with the same layout that is made here."""
     kind = binaries.module_dir("sigs.k8s.io/kind")
     defaults = (kind / "pkg/apis/config/defaults/image.go").read_text()
     published = re.search(r'"(kindest/node:[^"]+)"', defaults)
     if published is None:
-        raise Unavailable(f"{kind} does not say which node image is its default.")
+        raise Unavailable(
+            f"{kind} does not name a default node image; adapt testbed/images/base.py to this kind."
+        )
     version = binaries.KUBERNETES_VERSION
 
     def make(root: Path) -> None:
@@ -71,7 +73,7 @@ def node(builder: Builder) -> str:
 
 
 def redis(builder: Builder) -> str:
-    """Return an image whose command is redis-server, open to the pods of its cluster."""
+    """Return an image whose command is redis-server, reachable for the pods of its cluster."""
     packages = ["redis-server"]
     settings = ('CMD ["redis-server", "--protected-mode", "no"]',)
     tag = f"jobgroup/redis:{fingerprint(LEFT_OUT, DEBIAN, *packages, *settings)}"
@@ -79,7 +81,7 @@ def redis(builder: Builder) -> str:
 
 
 def python(builder: Builder) -> str:
-    """Return an image with Python and pip, the base of what is written in Python."""
+    """Return an image with Python and pip."""
     packages = ["ca-certificates", "python3", "python3-pip"]
     tag = f"jobgroup/python:{fingerprint(LEFT_OUT, DEBIAN, *packages)}"
     published = f"python:{PYTHON}-slim-{DEBIAN}"
@@ -87,9 +89,9 @@ def python(builder: Builder) -> str:
 
 
 def nodejs(builder: Builder) -> str:
-    """Return an image with Node and npm, the base of what is written for Node."""
+    """Return an image with Node and npm."""
     packages = ["ca-certificates", "libstdc++6"]
-    lock = PROJECT / "locks/node.txt"
+    lock = ROOT / "locks/node.txt"
 
     def make(root: Path) -> None:
         debian_root(root, packages)
@@ -112,7 +114,7 @@ def obtained(
     settings: Sequence[str],
     make: Callable[[Path], None],
 ) -> str:
-    """Return the first of these: an image that is here, one a registry gives, one made here."""
+    """Return the image of the store if there is one, else pull it, else make it here."""
     for image in (published, tag):
         if builder.has(image):
             return image
@@ -125,7 +127,10 @@ def obtained(
         )
     with locked("images"), scratch() as folder:
         if not builder.has(tag):
-            print(f"Making {tag} of Debian's packages, once: one to five minutes.", flush=True)
+            print(
+                f"Making {tag} from Debian's packages, once: one to five minutes.",
+                flush=True,
+            )
             root = folder / "root"
             make(root)
             builder.take(root, tag, settings)
@@ -146,13 +151,13 @@ def debian_root(root: Path, packages: Sequence[str]) -> None:
 
 
 def wheels(lock: Path) -> Path:
-    """Return a folder with the wheels a lock file names, for the image's Python and machine."""
+    """Return a folder with the wheels of a lock file, for the image's Python and machine."""
     folder = cache_dir() / "wheels" / fingerprint(lock, PYTHON)
     if not folder.exists():
         partial = folder.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        # pip would judge these conditions by the Python it runs on, not by the image's.
+        # pip would evaluate these conditions for the Python it runs on, not for the image's.
         unconditional = folder.with_suffix(".txt")
         unconditional.write_text(re.sub(r" ; python\w*version [^\\\n]*", " ", lock.read_text()))
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--no-deps"]
@@ -165,14 +170,14 @@ def wheels(lock: Path) -> Path:
 
 
 def fingerprint(*parts: Path | str) -> str:
-    """Return a name for all of this: files by name and content, folders with all their files."""
+    """Return a digest of texts, files by name and content, and folders with all their files."""
     digest = hashlib.sha256(platform.machine().encode())
     for part in parts:
         if isinstance(part, str):
             digest.update(b"\0" + part.encode())
             continue
         if not part.exists():
-            raise Unavailable(f"There is no {part}, and an image is to be made of it.")
+            raise Unavailable(f"An image is made from {part}, which does not exist; restore it.")
         files = [part] if part.is_file() else sorted(path for path in part.rglob("*"))
         for file in files:
             if file.is_file() and "__pycache__" not in file.parts:
@@ -183,7 +188,7 @@ def fingerprint(*parts: Path | str) -> str:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Give an empty folder on the cache's disk, and remove it with all that is in it."""
+    """Create an empty folder on the cache's disk, and remove it with its content afterwards."""
     folder = cache_dir() / "scratch"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()

@@ -1,15 +1,16 @@
-"""What builds images: docker, or buildah, which needs no daemon."""
+"""The tools that build images: docker, or buildah, which needs no daemon."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from testbed.commands import completed, run
-from testbed.engine import Engine
+from testbed import TESTBED
+from testbed.cluster.engine import Engine
+from testbed.support.commands import completed, run
 
-# Marks what is ours in a store that others use too.
+# Marks the testbed's images in a store that others use, too.
 LABEL = "dev.jobgroups.testbed"
-LEFT_OUT = Path(__file__).resolve().parent / "node_image" / "left-out"
+LEFT_OUT = TESTBED / "node_image" / "left-out"
 
 
 class Builder(Protocol):
@@ -21,16 +22,16 @@ class Builder(Protocol):
         """Run the tool and return what it printed."""
 
     def has(self, image: str) -> bool:
-        """Say whether an image is there."""
+        """Return whether the store has an image."""
 
     def pull(self, image: str) -> bool:
-        """Try to get an image from a registry, and say whether that worked."""
+        """Pull an image from a registry; return whether that succeeded."""
 
     def take(self, root: Path, tag: str, settings: Sequence[str]) -> None:
-        """Make an image of a folder that is the root of a whole system."""
+        """Make an image from a folder that is the root of a whole system."""
 
     def build(self, context: Path, dockerfile: str, tag: str, **arguments: str) -> None:
-        """Build an image without any network."""
+        """Build an image without a network."""
 
 
 class Docker:
@@ -52,7 +53,7 @@ class Docker:
 
     def take(self, root: Path, tag: str, settings: Sequence[str]) -> None:
         changes = [f"--change={setting}" for setting in (*settings, f"LABEL {LABEL}=")]
-        # Docker takes the half of an archive for a whole one, so the name comes afterwards.
+        # Docker also imports an incomplete archive, so the image is tagged afterwards.
         pipe = 'tar -C "$0" --exclude-from "$1" -c . | docker import "${@:2}" -'
         shell = sandboxed("bash", "-o", "pipefail", "-c", pipe, root, LEFT_OUT, *changes)
         image = self.engine.run(*shell, doing=f"Importing {tag}")
@@ -67,7 +68,7 @@ class Docker:
         self._forget_older(tag)
 
     def _forget_older(self, tag: str) -> None:
-        """Remove the images this one replaces, and nameless ones that never were finished."""
+        """Remove the images that this one replaces, and untagged ones that were never finished."""
         repository = tag.partition(":")[0]
         asked = ("images", "--format={{.Repository}}:{{.Tag}}", repository)
         names = self.run(*asked, doing="Listing images")
@@ -109,5 +110,5 @@ class Buildah:
 
 
 def sandboxed(*command: str | Path) -> list[str | Path]:
-    """Give a command namespaces that take its mounts and its processes with them when it ends."""
+    """Return a command in namespaces of its own: its mounts and processes end with it."""
     return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", *command]

@@ -1,8 +1,8 @@
-"""`make image`: the operator's image, built with docker or with buildah.
+"""`make image`: builds the operator's image with docker or buildah.
 
-IMAGE=<name:tag>          what to call it; jobgroup-operator:<version> if not given
-BASE=<image>              what to build it on: Python 3.11 and pip on a Debian
-BUILDER=docker|buildah    what to build it with; the first of them that works if not given
+IMAGE=<name:tag>          the name of the image; default: jobgroup-operator:<version>
+BASE=<image>              the base image: Python 3.11 and pip on Debian
+BUILDER=docker|buildah    the tool; default: the first of them that works
 """
 
 import os
@@ -12,18 +12,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from jobgroup import __version__
-from testbed import engine, own_images
-from testbed.builders import Buildah, Builder, Docker
-from testbed.engine import Engine
-from testbed.errors import Unavailable
-from testbed.images import PROJECT
+from testbed import ROOT
+from testbed.cluster import engine
+from testbed.cluster.engine import Engine
+from testbed.images import project
+from testbed.images.builders import Buildah, Builder, Docker
+from testbed.support.errors import Unavailable
 
 REFUSED, INTERRUPTED = 2, 130
 
 
 @contextmanager
 def chosen(wish: str) -> Iterator[Builder]:
-    """Give what is asked for, or what there is; where there is nothing, start an engine for it."""
+    """Return the builder that was asked for, else one that works, else start an engine."""
     if wish not in ("", "docker", "buildah"):
         raise Unavailable(f"BUILDER is {wish!r}; it can be docker or buildah.")
     if wish == "buildah" and shutil.which("buildah") is None:
@@ -44,31 +45,31 @@ def _name() -> str:
 
 
 def _save(docker: Docker, name: str) -> None:
-    """Write an image into a file, for the engine that was started to build it ends now."""
-    archive = PROJECT / "build" / f"{name.replace('/', '-').replace(':', '-')}.tar"
+    """Write an image into a file, because the engine that was started to build it ends now."""
+    archive = ROOT / "build" / f"{name.replace('/', '-').replace(':', '-')}.tar"
     archive.parent.mkdir(exist_ok=True)
     docker.run("save", "--output", archive, name, doing=f"Saving {name}")
     print(
-        f"No container engine ran here, so one was started for it; the image is in {archive}:\n"
+        f"No container engine is running; a temporary one built the image into {archive}:\n"
         f"  docker load --input {archive}"
     )
 
 
 def main() -> int:
-    """Build the image, give it its name and say how large it is."""
+    """Build the image, tag it, and print its size."""
     try:
         with chosen(os.environ.get("BUILDER", "")) as builder:
-            image = own_images.operator(builder, os.environ.get("BASE") or None)
+            image = project.operator(builder, os.environ.get("BASE") or None)
             builder.run("tag", image, _name(), doing=f"Naming {_name()}")
             asked = ("images", "--format={{.Size}}", _name())
-            # buildah names it once for each of its names.
+            # buildah prints one line for each name of the image.
             size, *_ = builder.run(*asked, doing="Asking for the image's size").splitlines()
             print(f"{_name()}: {size}, built with {builder.name}", flush=True)
     except Unavailable as refusal:
         print(f"make image: {refusal}", file=sys.stderr)
         return REFUSED
     except KeyboardInterrupt:
-        print("make image: interrupted; run it again and it goes on from here.", file=sys.stderr)
+        print("make image: interrupted; run it again to continue.", file=sys.stderr)
         return INTERRUPTED
     return 0
 

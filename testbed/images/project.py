@@ -1,7 +1,7 @@
-"""The project's own images, each as its Dockerfile says: the operator's, the example's workers'.
+"""The project's images, built from their Dockerfiles: the operator and the example's workers.
 
-No build needs a network: what the lock files pin is fetched by hash beforehand, and is in the
-build's context.
+No build needs a network: the packages that the lock files pin are downloaded before, and are part
+of the build's context.
 """
 
 import os
@@ -9,26 +9,26 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from testbed import images
-from testbed.builders import Builder
-from testbed.cache import cache_dir, locked
-from testbed.commands import run
-from testbed.examples import ORDERS
-from testbed.images import PROJECT, fingerprint, scratch, wheels
-from testbed.toolchain import npm, npm_registry
+from testbed import ROOT
+from testbed.build.cache import cache_dir, locked
+from testbed.build.toolchain import npm, npm_registry
+from testbed.images.base import fingerprint, nodejs, python, scratch, wheels
+from testbed.images.builders import Builder
+from testbed.support.commands import run
+from testbed.support.examples import ORDERS
 
-# What the operator's image is made of, beside the wheels.
+# What the operator's image is made from, beside the wheels.
 PARTS = ("Dockerfile", "deploy/image", "operator", "locks/runtime.txt")
 
 
 def operator(builder: Builder, base: str | None = None) -> str:
     """Return the operator's image."""
-    base = base or images.python(builder)
-    parts = [PROJECT / part for part in PARTS]
+    base = base or python(builder)
+    parts = [ROOT / part for part in PARTS]
 
     def fill(context: Path) -> None:
         for part in PARTS:
-            copy(PROJECT / part, context / part)
+            copy(ROOT / part, context / part)
         copy(wheels(parts[-1]), context / "wheels")
 
     tag = f"jobgroup/operator:{fingerprint(*parts, base)}"
@@ -37,7 +37,7 @@ def operator(builder: Builder, base: str | None = None) -> str:
 
 def python_workers(builder: Builder) -> str:
     """Return the image of the example's workers in Python."""
-    base = images.python(builder)
+    base = python(builder)
     parts = [ORDERS / part for part in ("python.Dockerfile", "requirements.txt", "worker.py")]
 
     def fill(context: Path) -> None:
@@ -51,7 +51,7 @@ def python_workers(builder: Builder) -> str:
 
 def node_workers(builder: Builder) -> str:
     """Return the image of the example's workers in Node."""
-    base = images.nodejs(builder)
+    base = nodejs(builder)
     names = ("package-lock.json", "node.Dockerfile", "package.json", "worker.mjs")
     parts = [ORDERS / part for part in names]
 
@@ -68,7 +68,7 @@ def node_workers(builder: Builder) -> str:
 def built(
     builder: Builder, tag: str, dockerfile: str, fill: Callable[[Path], None], **arguments: str
 ) -> str:
-    """Return an image, built if it is not there yet."""
+    """Return an image; build it if the store does not have it."""
     with locked("images"), scratch() as context:
         if not builder.has(tag):
             fill(context)
@@ -77,7 +77,7 @@ def built(
 
 
 def npm_cache(lock: Path) -> Path:
-    """Return a folder from which npm can install what a lock file names."""
+    """Return a folder from which npm can install the packages of a lock file."""
     folder = cache_dir() / "npm" / fingerprint(lock, lock.with_name("package.json"))
     if not folder.exists():
         partial, project = folder.with_suffix(".partial"), folder.with_suffix(".project")
@@ -87,14 +87,20 @@ def npm_cache(lock: Path) -> Path:
         for name in (lock.name, "package.json"):
             shutil.copy(lock.with_name(name), project)
         options = ("--omit=dev", "--ignore-scripts", "--prefix", project, "--cache", partial)
-        run(*npm(), "ci", *options, doing=f"Downloading what {lock} names", env=dict(os.environ))
+        run(
+            *npm(),
+            "ci",
+            *options,
+            doing=f"Downloading the packages of {lock}",
+            env=dict(os.environ),
+        )
         shutil.rmtree(project)
         partial.rename(folder)
     return folder
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy a file or a folder, but nothing that Python has compiled."""
+    """Copy a file or a folder, without byte code."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_file():
         shutil.copy(source, target)

@@ -1,21 +1,23 @@
-"""The operator as a process of its own: its own identity and RBAC, a Redis, and nothing else."""
+"""The operator as a process of its own, with its own identity and RBAC."""
 
 import os
 import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from testbed.apiserver import OPERATOR_NAMESPACE
-from testbed.processes import Server, on_free_port
+from testbed import ROOT
+from testbed.servers.apiserver import OPERATOR_NAMESPACE
+from testbed.servers.processes import Server, on_free_port
 
-MAIN = Path(__file__).resolve().parents[1] / "operator" / "main.py"
+MAIN = ROOT / "operator" / "main.py"
+# Modules that hide those of the development environment which the image does not contain.
+IMAGE_PATH = Path(__file__).with_name("image_path")
 
 
 def ask(port: int, path: str) -> tuple[int, str]:
-    """Return what a probe answers, 0 if nobody does."""
+    """Return status and text of a probe; the status is 0 if there is no answer."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
@@ -35,29 +37,24 @@ class OperatorProcess:
 
     @property
     def log(self) -> str:
-        """Return all it said so far."""
+        """Return its log so far."""
         return self.server.log.read_text(errors="replace")
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.server.stop()
 
     def probe(self, path: str) -> tuple[int, str]:
-        """Ask one of its endpoints."""
+        """Return status and text of one of its endpoints."""
         return ask(self.port, path)
 
 
 def environment(
     kubeconfig: Path, redis_url: str, prefix: str, name: str, **env: str
 ) -> dict[str, str]:
-    """Return all that a replica knows of the world."""
+    """Return the environment of a replica."""
     return {
         "KUBECONFIG": str(kubeconfig),
         "REDIS_URL": redis_url,
@@ -65,8 +62,8 @@ def environment(
         "POD_NAME": name,
         "POD_NAMESPACE": OPERATOR_NAMESPACE,
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(MAIN.parent),
-        # Coverage of processes is asked for this way.
+        "PYTHONPATH": f"{MAIN.parent}:{IMAGE_PATH}",
+        # These ask for the coverage of child processes.
         **{key: value for key, value in os.environ.items() if key.startswith("COV")},
         **env,
     }
@@ -82,7 +79,7 @@ def start_operator(
     /,
     **env: str,
 ) -> OperatorProcess:
-    """Start a replica and wait until its probes answer; whether it leads is another matter."""
+    """Start a replica and wait until its probes answer; it need not be the leader yet."""
 
     def start(port: int) -> Server:
         settings = environment(kubeconfig, redis_url, prefix, name, **{"PORT": str(port), **env})

@@ -1,4 +1,4 @@
-"""Child processes that never outlive the process that started them."""
+"""Child processes, which end with the process that started them."""
 
 import shutil
 import signal
@@ -7,26 +7,26 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from testbed.errors import Unavailable
+from testbed.support.errors import Unavailable
 
 READY_SECONDS = 60
 STOP_SECONDS = 10
 
 
 def leashed(command: Sequence[str], death_signal: str = "KILL") -> list[str]:
-    """Let the kernel signal this command when the thread that starts it dies, even by kill -9.
+    """Return a command that the kernel signals when the thread that started it ends.
 
-    The signal follows the starting *thread*, so start servers from the main thread.
+    This works even if this process is killed. The signal is sent when the *thread* ends, so start
+    servers from the main thread.
     """
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", death_signal, *command] if setpriv else list(command)
 
 
 def free_port() -> int:
-    """Ask the kernel for a port nobody listens on now; who binds it must still expect a race."""
+    """Return a port that is free now; another process may bind it before the caller does."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -34,7 +34,7 @@ def free_port() -> int:
 
 
 def is_running(pid: int) -> bool:
-    """Say whether a process exists and is more than a zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -43,7 +43,7 @@ def is_running(pid: int) -> bool:
 
 
 class Server:
-    """A leashed server with its log in a file, known to be ready before it is used."""
+    """A child process with its log in a file; once constructed, it is ready."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Server:
         ready: Callable[[int], bool],
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Start the command and wait until `ready`, asked with the process id, says yes."""
+        """Start the command, and wait until `ready` returns true for the process id."""
         self.name = name
         self.log = log
         with log.open("ab") as output:
@@ -63,7 +63,7 @@ class Server:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=env,
-                # Ctrl-C is for the owner alone, who ends what it started in good order.
+                # Ctrl-C reaches the owner alone, which ends its servers in order.
                 start_new_session=True,
             )
         try:
@@ -80,25 +80,25 @@ class Server:
         deadline = time.monotonic() + READY_SECONDS
         while True:
             answers = ready(self.pid)
-            # Asked in this order, for on a port lost to a race somebody else may have answered.
+            # In this order: on a port lost to a race, another server may have answered.
             if (code := self._process.poll()) is not None:
-                raise Unavailable(f"{self.name} ended with code {code}: {self.last_words()}")
+                raise Unavailable(f"{self.name} ended with code {code}: {self.log_tail()}")
             if answers:
                 return
             if time.monotonic() > deadline:
                 raise Unavailable(
-                    f"{self.name} was not ready after {READY_SECONDS} s: {self.last_words()}"
+                    f"{self.name} was not ready after {READY_SECONDS} s: {self.log_tail()}"
                 )
             time.sleep(0.05)
 
-    def last_words(self, lines: int = 5) -> str:
-        """Return the end of the log: what a person would look at first."""
+    def log_tail(self, lines: int = 5) -> str:
+        """Return the last lines of the log."""
         text = self.log.read_text(errors="replace").strip().splitlines()
         return "\n".join([f"(from {self.log})", *text[-lines:]])
 
     @property
     def code(self) -> int | None:
-        """Return the code it ended with, or nothing while it runs."""
+        """Return the exit code, or None while it runs."""
         return self._process.poll()
 
     def signal(self, number: signal.Signals) -> None:
@@ -106,11 +106,11 @@ class Server:
         self._process.send_signal(number)
 
     def wait(self, seconds: float = READY_SECONDS) -> int:
-        """Wait until it ends by itself, and return its code."""
+        """Wait until it ends by itself, and return its exit code."""
         return self._process.wait(seconds)
 
     def stop(self) -> None:
-        """End the server politely, then not."""
+        """Terminate the server; kill it if it does not end in time."""
         if self._process.poll() is not None:
             return
         self._process.send_signal(signal.SIGTERM)
@@ -120,24 +120,19 @@ class Server:
             self.kill()
 
     def kill(self) -> None:
-        """End the server as a crash would."""
+        """Kill the server, as a crash does."""
         self._process.kill()
         self._process.wait()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
 def on_free_port(start: Callable[[int], Server]) -> tuple[Server, int]:
-    """Start a server on a free port; where somebody else took the port first, on another."""
+    """Start a server on a free port; if another process takes the port first, on another one."""
     for _ in range(5):
         port = free_port()
         try:
@@ -145,4 +140,6 @@ def on_free_port(start: Callable[[int], Server]) -> tuple[Server, int]:
         except Unavailable as refusal:
             if "address already in use" not in str(refusal).lower():
                 raise
-    raise Unavailable("Five free ports in a row were taken before a server could listen on them.")
+    raise Unavailable(
+        "Other processes took five free ports before a server could listen on them; try again."
+    )

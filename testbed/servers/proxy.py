@@ -1,28 +1,27 @@
-"""A way to the API server that can be disturbed: a small HTTP proxy between it and an operator.
+"""An HTTP proxy between an operator and the API server, which a test can disturb.
 
-It ends the operator's TLS under the server's own certificate and speaks TLS to the server itself,
-so it knows what passes through. It runs in a thread: a test may block and it still answers.
+It terminates the operator's TLS with the server's own certificate and uses TLS to the server, so it
+sees every request. It runs in a thread, so it answers while a test blocks.
 """
 
 import asyncio
 import ssl
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
 from aiohttp import web
 
-from testbed.apiserver import ApiServer
+from testbed.servers.apiserver import ApiServer
 
-# Headers that belong to one connection and not to what is sent over it.
+# Headers of a connection, which are not passed on.
 OWN = frozenset(
     {"connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding"}
 )
 WRITES = frozenset({"DELETE", "PATCH", "POST", "PUT"})
 
-# Returns what to answer in place of the server, or nothing to let a request pass.
+# Returns the answer in place of the server's, or None to pass a request on.
 Refusal = Callable[[web.BaseRequest], web.Response | None]
 
 
@@ -32,13 +31,13 @@ def nothing(_: web.BaseRequest) -> web.Response | None:
 
 
 class Proxy:
-    """Passes everything on, unless told otherwise."""
+    """Passes every request on, unless a test disturbs it."""
 
     def __init__(self, api: ApiServer) -> None:
         self.url = ""
         self.refuse: Refusal = nothing
         self.refused: list[tuple[str, str]] = []
-        # How many watches of JobGroups were begun so far.
+        # The number of watches of JobGroups that have begun.
         self.watches = 0
         self._api = api
         self._busy: set[asyncio.Task[Any]] = set()
@@ -47,7 +46,7 @@ class Proxy:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
 
     def cut_watches(self) -> None:
-        """Break every watch of JobGroups in the middle."""
+        """Cut the connection of every watch of JobGroups."""
 
         def cut() -> None:
             for task in self._watching:
@@ -56,11 +55,11 @@ class Proxy:
         self._loop.call_soon_threadsafe(cut)
 
     def swallow(self) -> None:
-        """Answer nothing from now on, as a network does that has lost its way."""
+        """Do not answer from now on, as in a network that loses all packets."""
         self._loop.call_soon_threadsafe(self._open.clear)
 
     def go_on(self) -> None:
-        """Answer again, also what came in the meantime."""
+        """Answer again, including the requests that came in the meantime."""
         self._loop.call_soon_threadsafe(self._open.set)
 
     async def _serve(self) -> None:
@@ -86,13 +85,13 @@ class Proxy:
             await self._ended.wait()
             for task in self._busy:
                 task.cancel()
-            # Whoever is on the other side may be stopped, and would never take leave of TLS.
+            # The process on the other side may be stopped, and would never complete the end of TLS.
             for connection in server.connections:
                 if connection.transport is not None:
                     connection.transport.abort()
             await runner.cleanup()
             await connector.close(abort_ssl=True)
-        # What was broken off is closed in the next turns of the loop.
+        # Aborted connections are closed in the next iterations of the loop.
         await asyncio.sleep(0.1)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -135,7 +134,7 @@ class Proxy:
                     await response.write(chunk)
                 return response
         except aiohttp.ClientError:
-            # As if there were nothing in between: no answer at all.
+            # As without a proxy: no answer at all.
             if request.transport is not None:
                 request.transport.abort()
             return web.Response(status=502)
@@ -145,16 +144,11 @@ class Proxy:
         assert self._is_up.wait(10)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join(10)
 
 
 def is_watch(request: web.BaseRequest) -> bool:
-    """Say whether a request is a watch of JobGroups."""
+    """Return whether a request is a watch of JobGroups."""
     return "watch" in request.query and request.path.endswith("/jobgroups")

@@ -1,13 +1,12 @@
-"""A Redis server of one's own: on a free port, in a folder of its own, gone with its owner."""
+"""A private Redis server on a free port, which ends with the process that started it."""
 
 import shutil
 import socket
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from testbed.processes import Server, on_free_port
-from testbed.toolchain import from_wheel
+from testbed.build.toolchain import from_wheel
+from testbed.servers.processes import Server, on_free_port
 
 
 def find_redis() -> Path:
@@ -17,7 +16,7 @@ def find_redis() -> Path:
 
 
 class RedisServer:
-    """A Redis that a test may also crash and bring back."""
+    """A Redis server that a test can also kill and start again."""
 
     def __init__(self, folder: Path, persistent: bool = False) -> None:
         self._folder = folder
@@ -41,31 +40,26 @@ class RedisServer:
         return Server("redis-server", command, log, lambda pid: _serves(port, pid))
 
     def stop(self) -> None:
-        """Shut down; a persistent server keeps its data for the next start."""
+        """Stop; a persistent server keeps its data for the next start."""
         self.server.stop()
 
     def kill(self) -> None:
-        """Crash."""
+        """Kill the server, as a crash does."""
         self.server.kill()
 
     def start_again(self) -> None:
-        """Come back on the same port, with what persistence kept."""
+        """Start again on the same port, with the persistent data."""
         self.server = self._start(self.port)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
 def _serves(port: int, pid: int) -> bool:
-    """Say whether this very process answers; on a port lost to a race somebody else would."""
+    """Return whether this process answers; on a port lost to a race, it is another server."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
             connection.sendall(b"INFO server\r\n")

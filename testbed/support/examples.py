@@ -1,14 +1,15 @@
-"""examples/order-fulfilment as it stands: its workers with the BullMQ installed here, its books."""
+"""examples/order-fulfilment: its workers, run with the BullMQ installed here, and its books."""
 
 import shutil
 import sys
 from pathlib import Path
 
-from testbed.stock import CLIENTS
-from testbed.toolchain import node
+from testbed import ROOT
+from testbed.build.toolchain import node
+from testbed.servers.stock import CLIENTS
 
-ORDERS = Path(__file__).resolve().parents[1] / "examples" / "order-fulfilment"
-# What the shop has in its books once order.yaml is fulfilled, whatever was refused and undone.
+ORDERS = ROOT / "examples" / "order-fulfilment"
+# The content of the shop's books once order.yaml is fulfilled; refused orders leave nothing.
 BOOKS = {
     "payments": {"pay-123": "99.99"},
     "reservations": {"res-123": "2"},
@@ -17,12 +18,12 @@ BOOKS = {
 
 
 def book_keys(prefix: str = "bull") -> dict[str, str]:
-    """Return where in Redis each of the shop's books is."""
+    """Return the Redis key of each of the shop's books."""
     return {book: f"{prefix}-shop:{book}" for book in BOOKS}
 
 
 def with_images(file: str, **images: str) -> str:
-    """Return a manifest of the example with the images of its workers, node= and python=."""
+    """Return a manifest of the example with the images of its workers, `node` and `python`."""
     text = (ORDERS / file).read_text()
     for flavour, image in images.items():
         text = text.replace(f"image: order-workers:{flavour}", f"image: {image}")
@@ -30,7 +31,7 @@ def with_images(file: str, **images: str) -> str:
 
 
 def node_worker(folder: Path) -> list[str]:
-    """Return the command of the Node worker, copied to where `npm install` could have been run."""
+    """Return the command of the Node worker, copied to a folder with its node_modules."""
     shutil.copy(ORDERS / "worker.mjs", folder)
     packages = folder / "node_modules"
     packages.mkdir()

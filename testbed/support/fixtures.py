@@ -1,16 +1,16 @@
-"""pytest fixtures for the real parts; a conftest takes them with `pytest_plugins`.
+"""pytest fixtures for real servers and clients; a conftest loads them with `pytest_plugins`.
 
-redis_url, redis   a Redis of the suite's own, or the one REDIS_URL names
-prefix             a key prefix of this test's own; keys it leaves behind fail the test
-queue              names a queue whose stock BullMQ keys go away after the test
-stock              starts stock clients of one flavour; a test that takes it runs for all three
+redis_url, redis   a private Redis for the session, or the one that REDIS_URL names
+prefix             a key prefix for this test; the test fails if it leaves keys behind
+queue              names a queue whose stock BullMQ keys are deleted after the test
+stock              starts stock clients of one flavour; the test runs once for each of the three
+sagas              the groups of this test, with a running driver
 api                a Kubernetes API server, shared by the session
-namespace          a namespace of this test's own
-jobgroup_crd       the API server with JobGroups installed
-shop               all that the demo runs on, as empty as at its start
+namespace          a namespace for this test
+jobgroup_crd       the API server with the CRDs installed
+shop               the parts of the demo, emptied after each test
 """
 
-import json
 import os
 import secrets
 import shlex
@@ -20,13 +20,14 @@ import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from testbed.apiserver import ApiServer
+from testbed.build.helm import find_helm
+from testbed.build.toolchain import node, npm
 from testbed.demo.parts import Parts, started
-from testbed.helm import find_helm
-from testbed.redis_server import RedisServer, find_redis
-from testbed.resources import install_crds
-from testbed.stock import FLAVOURS, StockClient
-from testbed.toolchain import node, npm
+from testbed.servers.apiserver import ApiServer
+from testbed.servers.redis import RedisServer, find_redis
+from testbed.servers.stock import FLAVOURS, StockClient
+from testbed.support.resources import install_crds, namespace_named
+from testbed.support.sagas import Sagas, stage
 
 QueueNamer = Callable[[str], str]
 ClientStarter = Callable[[], Awaitable[StockClient]]
@@ -34,7 +35,7 @@ ClientStarter = Callable[[], Awaitable[StockClient]]
 
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Name a Redis to use: REDIS_URL if set, else one started for this session."""
+    """Return the URL of a Redis: REDIS_URL if set, else of one started for this session."""
     if given := os.environ.get("REDIS_URL"):
         yield given
         return
@@ -44,10 +45,10 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def prefix(redis_url: str) -> Iterator[str]:
-    """Give the test a prefix for its keys, and fail it if any key is left at its end.
+    """Return a prefix for the keys of a test, and fail the test if it leaves keys behind.
 
-    A server of our own must be as empty afterwards as before. On a foreign one (REDIS_URL) other
-    people's keys come and go, so only those under the prefix count.
+    A private server must be empty afterwards. On the server that REDIS_URL names there are other
+    keys, so only those with the prefix count.
     """
     mine = f"test-{secrets.token_hex(4)}"
     with Redis.from_url(redis_url, decode_responses=True) as redis:
@@ -61,7 +62,7 @@ def prefix(redis_url: str) -> Iterator[str]:
 
 @pytest.fixture
 def queue(redis_url: str, prefix: str) -> Iterator[QueueNamer]:
-    """Name a queue; what BullMQ itself keeps for it is removed afterwards, group keys are not."""
+    """Name a queue; BullMQ's own keys of it are deleted afterwards, the keys of groups are not."""
     named: set[str] = set()
 
     def name(queue: str) -> str:
@@ -78,7 +79,7 @@ def queue(redis_url: str, prefix: str) -> Iterator[QueueNamer]:
 
 @pytest.fixture
 async def redis(redis_url: str, prefix: str) -> AsyncIterator[AsyncRedis]:
-    """Open a client; the test's prefix comes with it, so the key guard is always on."""
+    """Return a client; it requires `prefix`, so that leftover keys are always found."""
     client: AsyncRedis = AsyncRedis.from_url(redis_url, decode_responses=True)
     async with client:
         yield client
@@ -86,7 +87,7 @@ async def redis(redis_url: str, prefix: str) -> AsyncIterator[AsyncRedis]:
 
 @pytest.fixture(params=FLAVOURS)
 def flavour(request: pytest.FixtureRequest) -> str:
-    """Name one flavour of stock client after the other."""
+    """Return each flavour of stock client, one after the other."""
     return str(request.param)
 
 
@@ -94,7 +95,7 @@ def flavour(request: pytest.FixtureRequest) -> str:
 async def start_client(
     redis_url: str, prefix: str, queue: QueueNamer
 ) -> AsyncIterator[Callable[[str], Awaitable[StockClient]]]:
-    """Start stock clients of any flavour; none outlives the test."""
+    """Start stock clients of any flavour; all end with the test."""
     clients: list[StockClient] = []
 
     async def start(flavour: str) -> StockClient:
@@ -109,12 +110,19 @@ async def start_client(
 
 @pytest.fixture
 def stock(flavour: str, start_client: Callable[[str], Awaitable[StockClient]]) -> ClientStarter:
-    """Start stock clients of one flavour; pytest runs the test once for each."""
+    """Start stock clients of one flavour; pytest runs the test once for each flavour."""
 
     async def start() -> StockClient:
         return await start_client(flavour)
 
     return start
+
+
+@pytest.fixture
+async def sagas(redis_url: str, prefix: str) -> AsyncIterator[Sagas]:
+    """Run a driver for the test's groups; remove the groups afterwards."""
+    async with stage(redis_url, prefix) as sagas:
+        yield sagas
 
 
 @pytest.fixture(scope="session")
@@ -126,24 +134,24 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 @pytest.fixture
 def namespace(api: ApiServer) -> Iterator[str]:
-    """Make a namespace for this test."""
+    """Create a namespace for this test."""
     name = f"test-{secrets.token_hex(4)}"
-    api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    api.user.create(namespace_named(name))
     yield name
-    # Without controllers it stays in Terminating; its name is never used again.
-    api.ask("DELETE", f"/api/v1/namespaces/{name}")
+    # Without controllers it stays Terminating; its name is never used again.
+    api.user.delete("Namespace", name)
 
 
 @pytest.fixture(scope="session")
 def jobgroup_crd(api: ApiServer) -> ApiServer:
-    """Install the JobGroup resource, as deploy/crds/ has it, once for the session."""
+    """Install the CRDs of deploy/crds/, once for the session."""
     install_crds(api)
     return api
 
 
 @pytest.fixture(scope="session")
 def open_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
-    """Start the parts of the demo once for the session, with workers that do not dawdle."""
+    """Start the parts of the demo once for the session, with workers that take no time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WORK_MS", "0")
         with started(tmp_path_factory.mktemp("shop"), lambda *_, **__: None) as parts:
@@ -157,12 +165,13 @@ def open_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
 
 @pytest.fixture
 def shop(open_shop: Parts) -> Iterator[Parts]:
-    """Clear the parts of the demo after each test, however it ended."""
+    """Return the parts of the demo, and empty them after each test."""
     yield open_shop
-    kubectl = open_shop.api.kubectl
-    running = {"spec": {"deletionPolicy": "Orphan"}}
-    for name in kubectl("get", "jobgroups", "-o", "name").split():
-        kubectl("patch", name, "--type=merge", "-p", json.dumps(running))
-    kubectl("delete", "jobgroups,workerpools,deployments", "--all")
+    user = open_shop.api.user
+    for group in user.find("JobGroup"):
+        user.patch("JobGroup", group["metadata"]["name"], {"spec": {"deletionPolicy": "Orphan"}})
+    for kind in ("JobGroup", "WorkerPool", "Deployment"):
+        user.delete_all(kind)
+        user.wait_gone(kind)
     with Redis.from_url(open_shop.redis.url) as redis:
         redis.flushall()

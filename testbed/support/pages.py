@@ -1,24 +1,24 @@
-"""The pages of the documentation as a program reads them: blocks, commands, links and headings."""
+"""The documentation pages, parsed: blocks, commands, links and headings."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-ROOT = Path(__file__).resolve().parents[1]
+from testbed import ROOT
+
 FOLDERS = ("deploy", "docs", "examples")
 PROMPT = "$ "
-# The first line of a block that is a file says its name, and perhaps more behind a colon.
+# The first line of a block that is a file contains its name; more text can follow a colon.
 _NAMED = re.compile(r"(?:#|//) ([\w-]+\.\w+)(?::.*)?\n")
 
 
 @dataclass(frozen=True)
 class Command:
-    """What a page has its reader type, and what it says is printed then."""
+    """A command of a page, and the output that the page shows."""
 
     text: str
     printed: tuple[str, ...] = ()
@@ -38,13 +38,13 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        """Return the name of the file that this block is."""
+        """Return the name of the file that this block shows, if it shows one."""
         named = _NAMED.match(self.text)
         return named[1] if named else None
 
     @property
     def commands(self) -> list[Command]:
-        """Return the commands of a console; without a prompt each line is one."""
+        """Return the commands of a console block; without prompts each line is one."""
         lines = self.text.rstrip().splitlines()
         if not any(line.startswith(PROMPT) for line in lines):
             return [Command(line) for line in lines]
@@ -83,19 +83,19 @@ class Page:
 
     @property
     def commands(self) -> list[Command]:
-        """Return all that its reader types."""
+        """Return all commands."""
         consoles = [block for block in self.blocks if block.language == "console"]
         return [command for block in consoles for command in block.commands]
 
     @property
     def mentions(self) -> list[str]:
-        """Return the code that stands in its sentences."""
+        """Return the inline code."""
         parts = [part for token in self._tokens for part in token.children or ()]
         return [part.content for part in parts if part.type == "code_inline"]
 
     @property
     def links(self) -> Iterator[str]:
-        """Yield where its links and pictures point to."""
+        """Yield the targets of links and pictures."""
         for token in self._tokens:
             for part in token.children or ():
                 target = part.attrGet("href") or part.attrGet("src")
@@ -104,7 +104,7 @@ class Page:
 
     @property
     def anchors(self) -> set[str]:
-        """Return the headings as they are linked to."""
+        """Return the anchors of the headings."""
         pairs = zip(self._tokens, self._tokens[1:], strict=False)
         return {_slug(text.content) for token, text in pairs if token.type == "heading_open"}
 
@@ -121,5 +121,5 @@ def blocks(language: str) -> list[Block]:
 
 
 def _slug(heading: str) -> str:
-    """Spell a heading as the anchor that is made of it."""
+    """Return the anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -1,7 +1,7 @@
-"""Rules and expressions over what operators really told, evaluated by Prometheus' own engine.
+"""Alert rules and expressions over scrapes of operators, evaluated by Prometheus' own engine.
 
-A history is what each replica told, step by step of a time that only passes in the engine: so a
-rule that must hold for an hour need not be watched for one.
+A history is a list of scrapes of each replica. Time passes only in the engine, so a rule that must
+hold for an hour can be tested in seconds.
 """
 
 import json
@@ -14,48 +14,49 @@ from typing import Any
 
 import yaml
 
-from testbed.building import Module
-from testbed.processes import leashed
-from testbed.scrapes import Scrape
+from testbed import TESTBED
+from testbed.build.modules import Module
+from testbed.servers.processes import leashed
+from testbed.support.scrapes import Scrape
 
 MODULE = Module(
-    folder=Path(__file__).resolve().parent / "go-promql",
+    folder=TESTBED / "go-promql",
     version="promql-v0.315.0",
     packages={"promql": "./promql"},
     linker_flags="-s -w",
     minutes=2,
 )
 STEP_SECONDS = 30
-# What Prometheus calls the Service that it scrapes, in every namespace that has one.
+# The label `job` of the Service that Prometheus scrapes, in every namespace that has one.
 JOB = "jobgroup-operator"
 NAMESPACE = "jobgroups"
 
-# What each replica told at one step; a replica that is down told nothing. One of another operator
-# is named with its namespace, as in elsewhere/replica.
+# The scrape of each replica at one step; there is none of a replica that is down. The name of a
+# replica of another operator includes its namespace, as in elsewhere/replica.
 Moment = Mapping[str, Scrape]
 Labels = dict[str, str]
 
 
 def engine() -> Path:
-    """Return the program that evaluates, built if need be."""
+    """Return the path of the evaluating program; build it if necessary."""
     return MODULE.ensure("promql") / "promql"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What an expression came to, step by step, and the metrics that it asks for."""
+    """The values of an expression at each step, and the metrics that it uses."""
 
     metrics: set[str]
     points: list[list[tuple[Labels, float]]]
 
 
 def lasting(moment: Moment, seconds: int) -> list[Moment]:
-    """Return a history in which everything stays as it is for so long."""
+    """Return a history in which one moment lasts for some seconds."""
     return [moment] * (seconds // STEP_SECONDS)
 
 
 def evaluate(history: Sequence[Moment], expressions: Sequence[str]) -> list[Answer]:
-    """Evaluate expressions at each step of a history; one that cannot be is an AssertionError."""
+    """Evaluate expressions at each step of a history; raise AssertionError for an invalid one."""
     said = _ask(history, expressions, "")
     answers = []
     for expression, answer in zip(expressions, said["answers"], strict=True):
@@ -69,33 +70,33 @@ def evaluate(history: Sequence[Moment], expressions: Sequence[str]) -> list[Answ
 
 
 def complaints(rules: str) -> list[str]:
-    """Return what Prometheus has against a file of rules."""
+    """Return the errors that Prometheus finds in a file of rules."""
     return list(_ask([], [], rules)["complaints"])
 
 
 def firing(history: Sequence[Moment], rules: str) -> dict[str, list[Labels]]:
-    """Return the alerts that fire at the end of a history, each with the labels it fires for."""
+    """Return the alerts that fire at the end of a history, each with its sets of labels."""
     alerts = [rule for group in yaml.safe_load(rules)["groups"] for rule in group["rules"]]
     answers = evaluate(history, [alert["expr"] for alert in alerts])
     found = {}
     for alert, answer in zip(alerts, answers, strict=True):
         steps = seconds(alert.get("for", "0s")) // STEP_SECONDS
-        # It fires for whom it has held at every step for so long.
+        # An alert fires for the labels for which it holds at each of the last steps.
         last = answer.points[-steps - 1 :]
-        held = [labels for labels, _ in last[-1] if all(_tells(labels, step) for step in last)]
+        held = [labels for labels, _ in last[-1] if all(_has(labels, step) for step in last)]
         if held and len(last) == steps + 1:
             found[str(alert["alert"])] = held
     return found
 
 
-def _tells(labels: Labels, step: list[tuple[Labels, float]]) -> bool:
+def _has(labels: Labels, step: list[tuple[Labels, float]]) -> bool:
     return any(labels == each for each, _ in step)
 
 
 def seconds(duration: str) -> int:
-    """Read a duration as Prometheus spells it."""
+    """Parse a duration of Prometheus."""
     (number, unit), *more = re.findall(r"(\d+)([smhd])", duration)
-    assert not more, f"{duration}: one unit is enough"
+    assert not more, f"{duration}: only one unit is supported"
     return int(number) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[unit]
 
 
@@ -119,7 +120,7 @@ def _ask(history: Sequence[Moment], queries: Sequence[str], rules: str) -> dict[
 
 
 def _series(history: Sequence[Moment]) -> list[dict[str, Any]]:
-    """Turn what was told, moment by moment, into series, each with the labels of its replica."""
+    """Return the samples of a history as series, each with the labels of its replica."""
     series: dict[tuple[Any, ...], list[float | None]] = {}
     for step, moment in enumerate(history):
         for replica, scrape in moment.items():
@@ -133,6 +134,6 @@ def _series(history: Sequence[Moment]) -> list[dict[str, Any]]:
 
 
 def _target(replica: str) -> Labels:
-    """Return what Prometheus adds to all that it scrapes from a replica."""
+    """Return the labels that Prometheus adds to the samples of a replica."""
     namespace, _, pod = replica.rpartition("/")
     return {"job": JOB, "namespace": namespace or NAMESPACE, "pod": pod}

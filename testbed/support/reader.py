@@ -1,4 +1,4 @@
-"""Somebody who reads a page and types what it says, on parts that run."""
+"""Runs the commands of a documentation page, on running parts of the demo."""
 
 import os
 import re
@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Self
 
+from testbed import ROOT
+from testbed.build.toolchain import node
 from testbed.demo.parts import Parts
-from testbed.pages import ROOT, Command, Page
-from testbed.processes import Server
-from testbed.toolchain import node
+from testbed.servers.processes import Server
+from testbed.support.pages import Command, Page
 
-# What differs from run to run: times, ages, ids and ports.
+# Texts that differ from run to run: times, ages, ids and ports.
 _CHANGING = "|".join(
     (
         r"\d{4}-\d\d-\d\dT[\d:.]+Z",
@@ -24,12 +25,12 @@ _CHANGING = "|".join(
     )
 )
 _NUMBER = r"\b\d+\b"
-# What passes so quickly that it may not be seen.
+# States that may be over before they are printed.
 _PASSING = re.compile(r"\b(ACTIVE|COMPENSATING)\b")
 
 
 class Reader:
-    """Types in a folder of its own, in which the files of a home are, and those of the page."""
+    """Runs commands in a folder with links to the files of `home`, and with the page's files."""
 
     def __init__(
         self, parts: Parts, page: Page, home: Path = ROOT, any_number: bool = False
@@ -49,7 +50,7 @@ class Reader:
             "REDIS_URL": parts.redis.url,
             "PYTHONPATH": str(ROOT / "operator"),
             "PYTHONUNBUFFERED": "1",
-            # What a worker imports is beside the link to it, not beside the worker itself.
+            # The modules that a worker imports are beside the link to it, not beside the worker.
             "NODE_OPTIONS": "--preserve-symlinks-main",
             "PATH": os.pathsep.join(path),
         }
@@ -57,18 +58,18 @@ class Reader:
         self._code = 0
 
     def follow(self, command: Command) -> None:
-        """Type a command and compare what it prints with what the page says."""
+        """Run a command, and compare what it prints with the page."""
         printed = self.type(command.text)
         if command.printed:
             wanted = self._steady(command.printed)
             assert self._steady(printed.splitlines()) == wanted, f"{command.text}: {printed}"
         else:
-            # redis-cli ends well also when Redis has refused.
+            # redis-cli ends with code 0 even if Redis returns an error.
             refused = self._code != 0 or printed.startswith("ERR ")
             assert not refused, f"{command.text}: {printed}"
 
     def type(self, command: str) -> str:
-        """Run a command to its end, as in the terminal in which the last one ended."""
+        """Run a command to its end, with the exit code of the last one in `$?`."""
         done = subprocess.run(
             ["bash", "-c", f"(exit {self._code})\n{command}"],
             cwd=self.folder,
@@ -83,7 +84,7 @@ class Reader:
         return done.stdout
 
     def leave_running(self, command: Command) -> None:
-        """Start what does not end by itself, and see it print what the page says, or anything."""
+        """Start a command that does not end by itself; wait until it prints what the page shows."""
         wanted = self._steady(command.printed)
 
         def has_begun(log: Path) -> bool:
@@ -93,12 +94,12 @@ class Reader:
         self._start(["bash", "-c", f"cd {self.folder}; exec env {command.text}"], has_begun)
 
     def _steady(self, lines: Iterable[str]) -> list[str]:
-        """Leave out what differs from run to run."""
-        told = [line for line in lines if not _PASSING.search(line)]
-        return [" ".join(re.sub(self._changing, "*", line).split()) for line in told]
+        """Return the lines without the texts that differ from run to run."""
+        lasting = [line for line in lines if not _PASSING.search(line)]
+        return [" ".join(re.sub(self._changing, "*", line).split()) for line in lasting]
 
     def work(self, file: str) -> None:
-        """Start a worker that is on the page; jobs wait for it, so nobody else need."""
+        """Start a worker of the page; there is no need to wait, because its jobs do."""
         program = str(node()) if file.endswith(".mjs") else sys.executable
         self._start([program, str(self.folder / file)], lambda _: True)
 
@@ -110,7 +111,7 @@ class Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        ended = [server.last_words() for server in self._running if server.code is not None]
+        ended = [server.log_tail() for server in self._running if server.code is not None]
         for server in self._running:
             server.kill()
         assert not ended, ended

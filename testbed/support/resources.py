@@ -1,36 +1,27 @@
-"""JobGroups on a real API server: manifests in one line, and a stage to apply and watch them on."""
+"""JobGroups on a real API server: manifests in one line, and the objects of one namespace."""
 
-import json
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-from testbed.apiserver import ApiServer, KubectlError
-from testbed.stock import PATIENCE_SECONDS
-from testbed.waiting import wait_for
+from jobgroup.resource.kinds import API_VERSION, JOBGROUP
+from testbed import ROOT
+from testbed.servers.apiserver import ApiServer, KubectlError
+from testbed.support.waiting import PATIENCE_SECONDS, wait_for
 
-# Where objects of a kind are, by what kubectl calls it.
-FOLDERS = {
-    "jobgroup": "/apis/jobgroups.dev/v1alpha1/namespaces/{}/jobgroups",
-    "workerpool": "/apis/jobgroups.dev/v1alpha1/namespaces/{}/workerpools",
-    "deployment": "/apis/apps/v1/namespaces/{}/deployments",
-    "statefulset": "/apis/apps/v1/namespaces/{}/statefulsets",
-    "event": "/api/v1/namespaces/{}/events",
-}
-CRDS = Path(__file__).resolve().parents[1] / "deploy" / "crds"
+CRDS = ROOT / "deploy" / "crds"
 
 
 def install_crds(api: ApiServer) -> None:
-    """Install what deploy/crds/ has, and wait until it is served."""
+    """Install the CRDs of deploy/crds/, and wait until the API server serves them."""
     api.kubectl("apply", "-f", str(CRDS))
-    # Not `kubectl wait`: it takes a definition that has no conditions yet for a broken one. And
-    # Established says only that the names are accepted; they are served a moment later.
+    # Not `kubectl wait`: it fails for a CRD that has no conditions yet. And Established means that
+    # the names are accepted; the API server serves them a moment later.
     wait_for(lambda: is_served(api))
 
 
 def is_served(api: ApiServer) -> bool:
-    """Say whether the API server knows our kinds by now."""
+    """Return whether the API server serves our kinds."""
     try:
         api.kubectl("get", "jobgroups,workerpools")
     except KubectlError:
@@ -41,79 +32,73 @@ def is_served(api: ApiServer) -> bool:
 def manifest(
     name: str, *jobs: Mapping[str, Any], undos: Mapping[str, Any] | None = None, **spec: Any
 ) -> dict[str, Any]:
-    """Spell a JobGroup."""
+    """Return the manifest of a JobGroup."""
     return {
-        "apiVersion": "jobgroups.dev/v1alpha1",
-        "kind": "JobGroup",
+        "apiVersion": API_VERSION,
+        "kind": JOBGROUP.name,
         "metadata": {"name": name},
         "spec": {"jobs": list(jobs), **({"compensation": undos} if undos else {}), **spec},
     }
 
 
+def namespace_named(name: str) -> dict[str, Any]:
+    """Return the manifest of a namespace."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
 class Resources:
-    """The JobGroups of one namespace: changed with kubectl, looked at in the API itself."""
+    """The JobGroups of one namespace, as a user of the API sees them."""
 
     def __init__(self, api: ApiServer, namespace: str) -> None:
         self.api = api
         self.namespace = namespace
-
-    def ask(self, kind: str, which: str) -> dict[str, Any] | None:
-        """Return `/name` or `?query` of a kind, or nothing if it is not there; quick.
-
-        A kind is one of FOLDERS, or a folder itself.
-        """
-        return self.api.ask("GET", FOLDERS.get(kind, kind).format(self.namespace) + which)
+        self.user = api.user.within(namespace)
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl in the namespace."""
+        """Run kubectl in the namespace; for what it prints, and for what only it does."""
         return self.api.kubectl("-n", self.namespace, *arguments, stdin=stdin)
 
     def apply(self, *manifests: Mapping[str, Any]) -> None:
-        """Apply manifests as a person would."""
-        content = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
-        self.kubectl("apply", "-f", "-", stdin=json.dumps(content))
+        """Apply manifests; raise Rejected if the API server rejects one."""
+        self.user.apply(*manifests)
 
     def patch(self, name: str, **spec: Any) -> None:
-        """Change fields of a spec."""
-        change = json.dumps({"spec": spec})
-        self.kubectl("patch", "jobgroup", name, "--type=merge", "-p", change)
+        """Change fields of a spec; raise Rejected if the API server rejects that."""
+        self.user.patch(JOBGROUP.name, name, {"spec": spec})
 
     def get(self, name: str) -> dict[str, Any]:
-        """Return an object; it must be there."""
-        found = self.ask("jobgroup", f"/{name}")
+        """Return an object; it must exist."""
+        found = self.user.get(JOBGROUP.name, name)
         assert found, f"there is no JobGroup {name}"
         del found["metadata"]["managedFields"]
         return found
 
     def status(self, name: str) -> dict[str, Any]:
-        """Return what an object's status says."""
+        """Return the status of an object."""
         return dict(self.get(name).get("status") or {})
 
     def delete(self, name: str) -> None:
-        """Ask for an object to be deleted, and do not wait."""
-        self.kubectl("delete", "jobgroup", name, "--wait=false")
+        """Delete an object; do not wait until it is gone."""
+        self.user.delete(JOBGROUP.name, name)
 
     def exists(self, name: str) -> bool:
-        """Say whether an object is still there."""
-        return self.ask("jobgroup", f"/{name}") is not None
+        """Return whether an object exists."""
+        return self.user.get(JOBGROUP.name, name) is not None
 
     def events(self, name: str) -> list[tuple[str, str, str]]:
         """Return type, reason and message of the Events about an object."""
-        found = self.ask("event", f"?fieldSelector=involvedObject.name={name}")
-        assert found, "a list of events, be it empty"
-        return sorted((each["type"], each["reason"], each["message"]) for each in found["items"])
+        found = self.user.find("Event", field_selector=f"involvedObject.name={name}")
+        return sorted((each["type"], each["reason"], each["message"]) for each in found)
 
     def reaches(self, name: str, **wanted: Any) -> dict[str, Any]:
         """Wait until a status has these values, and return it."""
-        status: dict[str, Any] = {}
 
-        def reached() -> bool:
-            nonlocal status
-            status = self.status(name)
+        def reached(body: dict[str, Any]) -> bool:
+            status = body.get("status") or {}
             return all(status.get(field) == value for field, value in wanted.items())
 
-        until(reached, lambda: f"never {wanted}, but {json.dumps(status, indent=1)}")
-        return status
+        found = self.user.wait_for(JOBGROUP.name, name, reached, wanted)
+        return dict(found.get("status") or {})
 
     def stalls(self, name: str, reason: str) -> str:
         """Wait until an object is stalled for a reason, and return the message."""
@@ -122,28 +107,29 @@ class Resources:
 
     def condition(self, name: str, kind: str, value: str, reason: str = "") -> dict[str, Any]:
         """Wait for a condition, and return it."""
-        found: dict[str, Any] = {}
 
-        def holds() -> bool:
-            nonlocal found
-            for each in self.status(name).get("conditions", []):
-                if each["type"] == kind and each["status"] == value:
-                    found = each
-                    return not reason or each["reason"] == reason
-            return False
+        def matches(body: dict[str, Any]) -> list[dict[str, Any]]:
+            conditions = (body.get("status") or {}).get("conditions", [])
+            return [
+                each
+                for each in conditions
+                if (each["type"], each["status"]) == (kind, value)
+                and reason in ("", each["reason"])
+            ]
 
-        until(holds, lambda: f"never {kind}={value} {reason}, but {self.status(name)}")
-        return found
+        wanted = f"{kind}={value} {reason}"
+        found = self.user.wait_for(JOBGROUP.name, name, lambda body: bool(matches(body)), wanted)
+        return matches(found)[0]
 
     def goes(self, name: str) -> None:
         """Wait until an object is gone."""
-        until(lambda: not self.exists(name), lambda: f"still there: {self.get(name)}")
+        self.user.wait_gone(JOBGROUP.name, field_selector=f"metadata.name={name}")
 
 
 def until(holds: Callable[[], bool], complaint: Callable[[], str]) -> None:
-    """Wait until something holds."""
+    """Wait until a check returns true; if it never does, fail with the complaint."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not holds():
         if time.monotonic() > deadline:
             raise AssertionError(complaint())
-        time.sleep(0.1)
+        time.sleep(0.05)

@@ -1,8 +1,8 @@
-"""What tests of sagas share: definitions in one line, and a stage on which groups run to their end.
+"""Shared parts of the saga tests: short definitions, and a stage with groups and a driver.
 
-The stage has a driver at work from the start. What a test leaves on it is cleared away at its end,
-which fails the test if a group is still compensating or if the driver met an error. What a removed
-group leaves behind stays, for the guard of the test's prefix to find.
+The stage starts a driver and removes all groups at the end. The test fails if a group is still
+compensating then, or if the driver reported an error. Unexpected keys are not deleted, so that the
+check of the test's prefix finds them.
 """
 
 import asyncio
@@ -13,16 +13,26 @@ from typing import Any, cast
 
 from redis.asyncio import Redis
 
-from jobgroup import Driver, GroupNode, GroupState, JobGroups, keys
-from testbed.stock import PATIENCE_SECONDS, StockClient
-from testbed.waiting import eventually
+from jobgroup import Driver, GroupNode, GroupState, JobGroups
+from jobgroup.model import names
+from testbed.servers.stock import StockClient
+from testbed.support.waiting import PATIENCE_SECONDS, eventually
 
 GROUP_EVENTS = ("group:completed", "group:compensating", "group:failed")
-# What outlives a removed group by design: its tombstone, what its owner was told and how far that
-# was read, and what BullMQ itself keeps for a queue.
+_ANY = "[^:]+"
+# The keys that outlive a removed group by design, without their prefix: its tombstone, the changes
+# and checkpoints of its owner, and what BullMQ itself keeps for a queue.
 RESIDUE = re.compile(
-    r"_jobgroups:(events|marker|(tomb|changed|heard):[^:]+)"
-    r"|[^:]+(:compensation)?:(events|id|marker|meta|pc|stalled-check)"
+    "|".join(
+        [
+            names.tombstone_key("", _ANY)[1:],
+            names.owner_changes_key("", _ANY)[1:],
+            names.checkpoints_key("", _ANY)[1:],
+            names.marker_key("")[1:],
+            names.events_key("", names.LEDGER_QUEUE)[1:],
+            f"{_ANY}({names.UNDO_QUEUE_SUFFIX})?:(events|id|marker|meta|pc|stalled-check)",
+        ]
+    )
 )
 
 
@@ -37,7 +47,7 @@ def undo(name: str, when: str = "Completed", **opts: Any) -> dict[str, Any]:
 
 
 class Sagas:
-    """The groups of one test, and the driver that moves them on."""
+    """The groups of one test, and a driver."""
 
     def __init__(self, groups: JobGroups) -> None:
         self.groups = groups
@@ -48,7 +58,7 @@ class Sagas:
         self.driver = self.drive()
 
     def drive(self, **settings: Any) -> Driver:
-        """Start a driver that looks often where it must look, and resyncs only when told to."""
+        """Start a driver with short intervals that does not resync by itself."""
         driver = Driver(
             self.groups.store,
             on_error=lambda group_id, error: self.errors.append((group_id, error)),
@@ -64,7 +74,7 @@ class Sagas:
         return await self.groups.add_group("order", jobs, undos)
 
     async def read(self, group_id: str) -> GroupState:
-        """Return a group that must be there."""
+        """Return a group that must exist."""
         state = await self.groups.get_group_state(group_id)
         assert state is not None
         return state
@@ -93,12 +103,12 @@ class Sagas:
         return [job.status for job in await self.groups.get_group_jobs(group_id)]
 
     async def told(self, listener: StockClient, queue: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return each group event a listener heard, once it heard all that the stream holds.
+        """Return the group events that a listener received, after it received all of the stream.
 
-        Every group is settled once more before: what would be told twice is told by now.
+        Every group is settled once more before, so that a duplicate event would be found.
         """
         await self.groups.store.settle([(group_id, "") for group_id in await self._group_ids()])
-        stream = cast(list[Any], await self.redis.xrange(keys.events(self.prefix, queue)))
+        stream = cast(list[Any], await self.redis.xrange(names.events_key(self.prefix, queue)))
         last = [entry_id for entry_id, fields in stream if fields["event"] in GROUP_EVENTS][-1]
         await listener.heard("event", queue=queue, id=last)
         return [
@@ -113,7 +123,7 @@ class Sagas:
         return sorted([key.removeprefix(f"{self.prefix}:") async for key in found])
 
     async def clear(self) -> None:
-        """Stop driving, remove every group, and sweep exactly what a removed group may leave."""
+        """Stop the drivers, remove all groups, and delete what a removed group may leave."""
         for driver in self._drivers:
             driver.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -124,24 +134,33 @@ class Sagas:
                     await self.groups.cancel_group(group_id)
                 await self.groups.remove_group(group_id)
         finally:
-            for key in await self.keys():
-                if RESIDUE.fullmatch(key):
-                    await self.redis.delete(f"{self.prefix}:{key}")
+            await delete_residue(self.redis, self.prefix)
         assert not self.errors, "the driver met errors"
 
     async def _group_ids(self) -> set[str]:
-        books = keys.books(self.prefix)
-        tokens = [
-            *await self.redis.zrange(f"{books}:saga:ended", 0, -1),
-            *await self.redis.zrange(f"{books}:waiting-children", 0, -1),
-            *await self.redis.lrange(f"{books}:wait", 0, -1),
-        ]
-        return {keys.group_of(token) for token in tokens}
+        return await all_groups(self.redis, self.prefix)
+
+
+async def all_groups(redis: Redis, prefix: str) -> set[str]:
+    """Return the ids of all groups, running or ended."""
+    tokens = [
+        *await redis.zrange(names.ended_key(prefix), 0, -1),
+        *await redis.zrange(names.parked_key(prefix), 0, -1),
+        *await redis.lrange(names.wakeups_key(prefix), 0, -1),
+    ]
+    return {names.group_of_wakeup(token) for token in tokens}
+
+
+async def delete_residue(redis: Redis, prefix: str) -> None:
+    """Delete the keys that outlive a removed group by design, and no other."""
+    async for key in redis.scan_iter(f"{prefix}:*", count=1000):
+        if RESIDUE.fullmatch(key.removeprefix(f"{prefix}:")):
+            await redis.delete(key)
 
 
 @contextlib.asynccontextmanager
 async def stage(redis_url: str, prefix: str) -> AsyncIterator[Sagas]:
-    """Set a stage under a prefix, and clear it."""
+    """Run a driver for the groups below a prefix; remove them at the end."""
     async with JobGroups.connect(redis_url, prefix) as groups:
         sagas = Sagas(groups)
         try:

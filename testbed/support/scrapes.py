@@ -1,11 +1,11 @@
-"""What an operator's /metrics said at one moment."""
+"""One scrape of an operator's /metrics."""
 
 from dataclasses import dataclass
 from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from testbed.operators import OperatorProcess
+from testbed.servers.operator import OperatorProcess
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -19,7 +19,7 @@ class Scrape:
 
     @classmethod
     def of(cls, replica: OperatorProcess) -> Self:
-        """Ask a replica; it must answer."""
+        """Scrape a replica; it must answer."""
         code, text = replica.probe("/metrics")
         assert code == 200, f"/metrics answered {code}: {text}"
         families = list(text_string_to_metric_families(text))
@@ -33,7 +33,7 @@ class Scrape:
         )
 
     def value(self, name: str, **labels: str) -> float | None:
-        """Return one sample, or nothing if it was not told."""
+        """Return one sample, or None if there is none."""
         return self.samples.get((name, tuple(sorted(labels.items()))))
 
     def by(self, label: str, name: str) -> dict[str, float]:

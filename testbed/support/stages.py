@@ -1,7 +1,6 @@
-"""A stage for tests that break things: replicas of the operator, a Redis and workers of one's own.
+"""A stage for tests that break things: its own operator replicas, Redis and workers.
 
-The API server must be one that no other operator looks at. Each replica has a log of its own, so
-what it said can be told from what the others said.
+No other operator may watch the API server. Each replica has its own log.
 """
 
 import asyncio
@@ -12,23 +11,26 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
 from redis import Redis
 
-from testbed.apiserver import OPERATOR_NAMESPACE, ApiServer
-from testbed.operators import MAIN, OperatorProcess, start_operator
-from testbed.redis_server import RedisServer
-from testbed.resources import FOLDERS, Resources
-from testbed.sagas import job, undo
-from testbed.stock import Behaviour, StockClient, fails_for_good, hangs, returns
+from jobgroup.resource.kinds import API_VERSION, JOBGROUP, WORKERPOOL
+from testbed.servers.apiserver import OPERATOR_NAMESPACE, ApiServer
+from testbed.servers.operator import MAIN, OperatorProcess, start_operator
+from testbed.servers.redis import RedisServer
+from testbed.servers.stock import Behaviour, StockClient, fails_for_good, hangs, returns
+from testbed.support.resources import Resources, namespace_named
+from testbed.support.sagas import job, undo
+
+if TYPE_CHECKING:
+    from testbed.support.user import User
 
 PREFIX = "bull"
-LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases"
 NO_FINALIZERS = {"metadata": {"finalizers": None}}
 
-# An order of two jobs, of which the first can be undone. Workers do what a job's name says.
+# An order of two jobs; the first can be undone. The name of a job defines what a worker does.
 BEHAVIOUR: dict[str, Behaviour] = {
     "pay": returns({"receipt": 1}),
     "ship": returns(None),
@@ -46,13 +48,13 @@ QUEUES = (
 UNDOS = {"pay": undo("refund")}
 PAY = job("pay")
 SHIP = job("ship", "shipping")
-# In the same queue: it is run after the other, so that there is something to undo.
+# In the same queue: it runs after the other, so that there is a completed job to undo.
 LOSE = job("lose")
 WAIT = job("wait", "waiting")
 
 
 def lease_rights(lease: str) -> list[dict[str, Any]]:
-    """Return what lets whoever is at home where the operator is take a lease of another name."""
+    """Return the role and binding that let the operator use a lease of another name."""
     group = "rbac.authorization.k8s.io"
     head = {
         "apiVersion": f"{group}/v1",
@@ -77,7 +79,7 @@ def lease_rights(lease: str) -> list[dict[str, Any]]:
 
 
 class Stage:
-    """What one test stands on."""
+    """The servers and processes of one test."""
 
     def __init__(self, folder: Path, api: ApiServer, persistent: bool = False) -> None:
         self.api = api
@@ -86,11 +88,9 @@ class Stage:
         self.namespace = f"test-{secrets.token_hex(4)}"
         self.lease = f"lease-{self.namespace}"
         self.replicas: list[OperatorProcess] = []
-        api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": self.namespace}})
-        # A lease of its own keeps a test apart from one that killed a leader before.
-        rights = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}"
-        for each in lease_rights(self.lease):
-            api.ask("POST", f"{rights}/{each['kind'].lower()}s", each)
+        api.user.create(namespace_named(self.namespace))
+        # Its own lease: one of an earlier test may still have a killed holder.
+        api.user.create(*lease_rights(self.lease))
         self.resources = Resources(api, self.namespace)
         self._folder = folder
         self._stack = AsyncExitStack()
@@ -111,7 +111,7 @@ class Stage:
         return replica
 
     async def client(self, flavour: str = "bullmq6") -> StockClient:
-        """Start a client that does nothing unless it is told to."""
+        """Start a client without workers."""
         return await self._stack.enter_async_context(
             await StockClient.start(flavour, self.redis.url, PREFIX)
         )
@@ -119,7 +119,7 @@ class Stage:
     async def worker(
         self, more: Mapping[str, Behaviour] | None = None, **settings: Any
     ) -> StockClient:
-        """Start a client that works on the order's queues and on the undos."""
+        """Start a client with workers for the order's queues and its undos."""
         client = await self.client()
         for queue in QUEUES:
             many = {"concurrency": 100} if queue == "waiting" else {}
@@ -127,19 +127,19 @@ class Stage:
         return client
 
     async def runs(self, worker: StockClient, **fields: str) -> int:
-        """Count how often a worker began such a job; waits until it has told all it did so far."""
+        """Return how often a worker has started such a job so far."""
         await worker.manage("payments", "count")
         return worker.count("started", **fields)
 
     async def send(self, method: str, what: list[tuple[str, Mapping[str, Any]]]) -> None:
-        """Send many requests about JobGroups at once; kubectl takes its time between them."""
+        """Send many requests about JobGroups at once, which kubectl cannot."""
         config = json.loads(self.api.admin.read_text())
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         headers = {
             "Authorization": f"Bearer {config['users'][0]['user']['token']}",
             "Content-Type": kind,
         }
-        base = FOLDERS["jobgroup"].format(self.namespace)
+        base = f"/apis/{API_VERSION}/namespaces/{self.namespace}/{JOBGROUP.plural}"
         trust = ssl.create_default_context(cafile=str(self.api.certificate))
         connector = aiohttp.TCPConnector(limit=20, ssl=trust)
         async with aiohttp.ClientSession(
@@ -151,27 +151,27 @@ class Stage:
                     assert answer.status < 300 or answer.status == 404, await answer.text()
 
             await asyncio.gather(*(one(path, body) for path, body in what))
-            # TLS is taken leave of in the background.
+            # Otherwise TLS connections are closed in the background.
             await connector.close(abort_ssl=True)
 
     def namespace_exists(self) -> bool:
-        """Say whether the test's namespace is still there."""
-        return self.api.ask("GET", f"/api/v1/namespaces/{self.namespace}") is not None
+        """Return whether the namespace of the test exists."""
+        return self.api.user.get("Namespace", self.namespace) is not None
 
     def lease_spec(self) -> dict[str, Any]:
-        """Return what the lease says."""
-        found = self.api.ask("GET", self._lease_path)
+        """Return the spec of the lease."""
+        found = self._leases.get("Lease", self.lease)
         assert found, "there is no lease"
         return dict(found["spec"])
 
     def free_lease(self) -> None:
-        """Take the lease from a replica that is dead, instead of waiting until it runs out."""
-        freed = self.api.ask("DELETE", self._lease_path)
-        assert freed, "there is no lease"
+        """Delete the lease of a dead replica, instead of waiting until it expires."""
+        assert self._leases.get("Lease", self.lease), "there is no lease"
+        self._leases.delete("Lease", self.lease)
 
     @property
-    def _lease_path(self) -> str:
-        return f"{LEASES}/{self.lease}"
+    def _leases(self) -> "User":
+        return self.api.user.within(OPERATOR_NAMESPACE)
 
     async def __aenter__(self) -> Self:
         return self
@@ -182,7 +182,7 @@ class Stage:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End all processes and remove what is left, so that the next operator finds nothing."""
+        """Stop all processes and delete all objects, so that the next operator finds none."""
         for replica in self.replicas:
             replica.server.kill()
         await self._stack.aclose()
@@ -190,11 +190,9 @@ class Stage:
         self.redis.stop()
         if not self.namespace_exists():
             return
-        pools, groups = (
-            FOLDERS[kind].format(self.namespace) for kind in ("workerpool", "jobgroup")
-        )
-        left = self.api.ask("GET", groups) or {"items": []}
-        names = [item["metadata"]["name"] for item in left["items"]]
+        user = self.resources.user
+        names = [group["metadata"]["name"] for group in user.find(JOBGROUP.name)]
         await self.send("PATCH", [(f"/{name}", NO_FINALIZERS) for name in names])
-        for path in (pools, groups, f"/api/v1/namespaces/{self.namespace}"):
-            self.api.ask("DELETE", path)
+        user.delete_all(WORKERPOOL.name)
+        user.delete_all(JOBGROUP.name)
+        user.delete("Namespace", self.namespace)

@@ -1,4 +1,4 @@
-"""Waiting for what is true sooner or later, without a guess at how long it takes."""
+"""Waiting for a condition."""
 
 import asyncio
 import time
@@ -9,9 +9,9 @@ PATIENCE_SECONDS = 120
 
 
 def answers(url: str) -> bool:
-    """Say whether an HTTP server answers this URL well now."""
+    """Return whether an HTTP server answers a URL with status 200."""
     try:
-        # No proxy: what is asked listens on this machine.
+        # Without a proxy: the server listens on this machine.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(url, timeout=2) as answer:
             return bool(answer.status == 200)
@@ -20,16 +20,16 @@ def answers(url: str) -> bool:
 
 
 async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
-    """Ask until the answer is yes; TimeoutError after a minute of no."""
+    """Wait until a check returns true; raise TimeoutError after PATIENCE_SECONDS."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not await check():
             await asyncio.sleep(0.02)
 
 
 def wait_for(check: Callable[[], bool]) -> None:
-    """Ask until the answer is yes; TimeoutError after a minute of no."""
+    """Wait until a check returns true; raise TimeoutError after PATIENCE_SECONDS."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not check():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"still no after {PATIENCE_SECONDS} s")
+            raise TimeoutError(f"the condition does not hold after {PATIENCE_SECONDS} s")
         time.sleep(0.02)

@@ -1,12 +1,13 @@
-"""WorkerPools and what they scale, on a real API server: manifests in one line, and a stage."""
+"""WorkerPools and workloads on a real API server: manifests in one line, and helpers."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from testbed.resources import Resources, until
+from testbed.support.resources import Resources, until
 
 
 def workload(name: str, replicas: int = 0, kind: str = "Deployment") -> dict[str, Any]:
-    """Spell a workload of no particular image."""
+    """Return the manifest of a workload."""
     labels = {"app": name}
     pod = {"containers": [{"name": "worker", "image": "example/worker"}]}
     spec: dict[str, Any] = {
@@ -20,7 +21,7 @@ def workload(name: str, replicas: int = 0, kind: str = "Deployment") -> dict[str
 
 
 def pool(name: str, queue: str, target: str = "", **spec: Any) -> dict[str, Any]:
-    """Spell a WorkerPool, by default of the workload of its own name."""
+    """Return the manifest of a WorkerPool, by default for the workload of the same name."""
     return {
         "apiVersion": "jobgroups.dev/v1alpha1",
         "kind": "WorkerPool",
@@ -30,7 +31,7 @@ def pool(name: str, queue: str, target: str = "", **spec: Any) -> dict[str, Any]
 
 
 def autoscaler(name: str, target: str) -> dict[str, Any]:
-    """Spell a HorizontalPodAutoscaler."""
+    """Return the manifest of a HorizontalPodAutoscaler."""
     of = {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}
     return {
         "apiVersion": "autoscaling/v2",
@@ -38,6 +39,14 @@ def autoscaler(name: str, target: str) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": {"scaleTargetRef": of, "maxReplicas": 3},
     }
+
+
+def is_rolled_out(workload: Mapping[str, Any]) -> bool:
+    """Return whether all pods of a Deployment or StatefulSet are of its newest spec, and ready."""
+    wanted, status = workload["spec"]["replicas"], workload.get("status") or {}
+    counts = {status.get(field, 0) for field in ("replicas", "updatedReplicas", "readyReplicas")}
+    seen = status.get("observedGeneration", 0) >= workload["metadata"]["generation"]
+    return seen and counts == {wanted}
 
 
 class Workloads:
@@ -49,32 +58,32 @@ class Workloads:
         self._calms = 0
 
     def queue(self, name: str) -> str:
-        """Name a queue that no other test has."""
+        """Return a unique queue name."""
         return f"{self.resources.namespace}-{name}"
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
-        """Return an object; it must be there."""
-        found = self.resources.ask(kind, f"/{name}")
+        """Return an object, which must exist."""
+        found = self.resources.user.get(kind, name)
         assert found, f"there is no {kind} {name}"
         return found
 
     def status(self, name: str) -> dict[str, Any]:
-        """Return what a pool's status says."""
-        return dict(self.get("workerpool", name).get("status") or {})
+        """Return the status of a pool."""
+        return dict(self.get("WorkerPool", name).get("status") or {})
 
-    def replicas(self, name: str, kind: str = "deployment") -> int:
-        """Return how many replicas a workload is to have."""
+    def replicas(self, name: str, kind: str = "Deployment") -> int:
+        """Return the replicas in the spec of a workload."""
         return int(self.get(kind, name)["spec"]["replicas"])
 
-    def changes(self, name: str, kind: str = "deployment") -> int:
-        """Return how often a workload was changed since it was made."""
+    def changes(self, name: str, kind: str = "Deployment") -> int:
+        """Return how often the spec of a workload has changed."""
         return int(self.get(kind, name)["metadata"]["generation"]) - 1
 
-    def scales_to(self, name: str, replicas: int, kind: str = "deployment") -> None:
-        """Wait until a workload is to have so many."""
+    def scales_to(self, name: str, replicas: int, kind: str = "Deployment") -> None:
+        """Wait until the spec of a workload has this number of replicas."""
         until(
             lambda: self.replicas(name, kind) == replicas,
-            lambda: f"{self.replicas(name, kind)} replicas; {self.get('workerpool', name)}",
+            lambda: f"{self.replicas(name, kind)} replicas; {self.get('WorkerPool', name)}",
         )
 
     def says(self, name: str, kind: str, status: str, reason: str) -> str:
@@ -93,7 +102,7 @@ class Workloads:
         return found
 
     def explains(self, name: str, message: str) -> None:
-        """Wait until a pool gives this reason for what it does."""
+        """Wait until a condition of a pool has this message."""
 
         def given() -> bool:
             return any(c["message"] == message for c in self.status(name).get("conditions", []))
@@ -101,7 +110,7 @@ class Workloads:
         until(given, lambda: f"never said {message}, but {self.status(name)}")
 
     def a_cooldown_passes(self) -> None:
-        """Wait until a pool with nothing to do and a cooldown of a second has shrunk."""
+        """Wait until an idle pool with a cooldown of a second has scaled down."""
         self._calms += 1
         name = f"calm-{self._calms}"
         self.apply(workload(name, 1), pool(name, self.queue(name), cooldownSeconds=1))

@@ -1,5 +1,5 @@
-// A stock BullMQ client under a test's command: one JSON object a line, in and out.
-// Usage: node client.mjs bullmq5|bullmq6. The orders and the reports are described in ../stock.py.
+// A stock BullMQ client that a test controls: one JSON object a line, in and out.
+// Usage: node client.mjs bullmq5|bullmq6. Orders and reports: see ../servers/stock.py.
 import { createInterface } from "node:readline";
 
 const { Queue, QueueEvents, UnrecoverableError, Worker } = await import(process.argv[2]);
@@ -15,7 +15,7 @@ function gate(name) {
   return gates[name];
 }
 
-// Node refuses a colon in a queue's name: what stands before the last one joins the prefix.
+// BullMQ for Node rejects a colon in the name of a queue: the part before the last one joins the prefix.
 function place(queue) {
   const [, head, name] = /^(?:(.*):)?(.*)$/.exec(queue);
   return [name, head ? { ...options, prefix: `${options.prefix}:${head}` } : options];
@@ -94,5 +94,5 @@ lines.on("line", async (line) => {
     report("refused", { order, reason: error.message });
   }
 });
-// Whoever gave the orders is gone: so are we.
+// The process that sends orders has ended.
 lines.on("close", () => process.exit(0));

@@ -1,6 +1,6 @@
-"""A stock BullMQ client from PyPI under a test's command: one JSON object a line, in and out.
+"""A stock BullMQ client from PyPI that a test controls: one JSON object a line, in and out.
 
-The orders and the reports are described in testbed/stock.py.
+Orders and reports: see testbed/servers/stock.py.
 """
 
 import asyncio
@@ -51,8 +51,8 @@ class Client:
             "db": int(where.path.strip("/") or 0),
             "username": unquote(where.username) if where.username else None,
             "password": unquote(where.password) if where.password else None,
-            # redis-py 8 gives up on a read after 5 s by default, as long as the worker blocks for
-            # a job; it then backs off and hears nothing meanwhile.
+            # By default, redis-py 8 ends a read after 5 s, as long as the worker blocks for a job.
+            # The worker then backs off, and misses jobs meanwhile.
             "socket_timeout": None,
         }
         self.options = {"connection": connection, "prefix": prefix}
@@ -110,7 +110,7 @@ async def obey() -> None:
         order: getattr(client, order)
         for order in ("connect", "work", "add", "manage", "listen", "release", "close")
     }
-    # Whoever gave the orders is gone when a read returns nothing: so are we.
+    # A read returns nothing when the process that sends orders has ended.
     while line := await asyncio.to_thread(sys.stdin.readline):
         fields = json.loads(line)
         order = fields.pop("order")
