@@ -1,13 +1,13 @@
-"""Values of one line for tables of cases."""
+"""Short builders of values for tables of cases."""
 
 import json
 from typing import Any
 
-from jobgroup.snapshot import GroupState
+from jobgroup.model.snapshot import GroupState
 
 
 def group(state: str = "ACTIVE", **fields: Any) -> GroupState:
-    """Make a group of four jobs as Redis would tell it."""
+    """Return a group of four jobs."""
     row = {
         "created_at": 1_000,
         "updated_at": 2_500,
@@ -31,7 +31,7 @@ def group(state: str = "ACTIVE", **fields: Any) -> GroupState:
 
 
 def deeply_nested(body: dict[str, Any]) -> str:
-    """Spell an object with the data of its first job deeper than Python's reader goes unasked."""
+    """Return an object as JSON that is nested deeper than Python's parser allows by default."""
     first, *others = body["spec"]["jobs"]
     spec = {**body["spec"], "jobs": [{**first, "data": "HERE"}, *others]}
     levels = 9_000

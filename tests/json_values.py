@@ -1,4 +1,4 @@
-"""Any value that JSON can say, some that are hard to say, and what it means to get one back."""
+"""Strategies for JSON values, with difficult ones, and a strict comparison."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ json_values = st.recursive(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Say whether two values are equal, to the type: 1, 1.0 and true are three values."""
+    """Return whether two values are equal and have equal types: 1, 1.0 and true differ."""
     if type(one) is not type(other):
         return False
     if isinstance(one, list):

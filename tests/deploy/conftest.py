@@ -1,4 +1,4 @@
-"""A cluster that has never seen the chart, and that writes down who does what."""
+"""An API server without the CRDs, and with an audit log."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from testbed import audit
-from testbed.apiserver import ApiServer
+from testbed.servers.apiserver import ApiServer
+from testbed.support import audit
 
 
 @pytest.fixture(scope="session")

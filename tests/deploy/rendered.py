@@ -1,17 +1,10 @@
-"""Values for the chart, and what to look for in what helm renders."""
+"""Values for the chart, and functions that find objects in what helm renders."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from testbed.chart import (
-    NAMESPACE,
-    Manifest,
-    Values,
-    named,
-)
+from testbed.support.chart import NAMESPACE, Manifest, Values, named
 
-ROOT = Path(__file__).resolve().parents[2]
 BUNDLED: Values = {"redis": {"bundled": {"enabled": True}}}
 WATCHED: Values = {"watchNamespaces": ["shop", "bank"]}
 EVERYTHING: Values = {
@@ -67,7 +60,7 @@ def env_of(pod: Manifest) -> dict[str, Any]:
 
 
 def summary(manifests: list[Manifest]) -> set[str]:
-    """Name each object, its namespace if it is not the release's."""
+    """Return a name for each object, with its namespace unless it is that of the release."""
     found = set()
     for kind, namespace, name in named(manifests):
         where = "" if namespace in ("", NAMESPACE) else f"{namespace}/"

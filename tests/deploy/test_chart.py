@@ -1,4 +1,4 @@
-"""The chart as helm renders it: every switch, what its pods are like, and what it is called."""
+"""The chart as helm renders it: every switch, the pods, and the names."""
 
 import json
 
@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from jobgroup import __version__
-from testbed.chart import (
+from testbed import ROOT
+from testbed.support.chart import (
     CHART,
     NAMESPACE,
     REDIS,
@@ -23,7 +24,6 @@ from tests.deploy.rendered import (
     EVERYTHING,
     OPERATOR,
     PLAIN,
-    ROOT,
     WATCHED,
     container,
     env_of,
@@ -74,10 +74,12 @@ from tests.deploy.rendered import (
             CLUSTER_WIDE,
         ),
     ],
-    # Sets have no order of their own, and the workers of one run must agree on the names.
+    # Sets have no order, and all workers of pytest-xdist must agree on the names of the tests.
     ids=lambda value: "" if isinstance(value, set) else str(value),
 )
-def test_each_switch_does_what_it_says(values: Values, more: set[str], less: set[str]) -> None:
+def test_each_switch_adds_and_removes_its_objects(
+    values: Values, more: set[str], less: set[str]
+) -> None:
     found = summary(render(values, redis={} if "redis" in values else REDIS))
     assert found == (PLAIN - {each.strip() for each in less}) | {
         each.replace("/jobgroup-operator", "/").strip() for each in more
@@ -85,13 +87,13 @@ def test_each_switch_does_what_it_says(values: Values, more: set[str], less: set
 
 
 @pytest.mark.parametrize("values", [REDIS, EVERYTHING, {**REDIS, **WATCHED}], ids=str)
-def test_helm_finds_nothing_to_say_against_it(values: Values) -> None:
+def test_helm_lint_finds_nothing(values: Values) -> None:
     said = helm("lint", "--strict", CHART, *with_values(values, {}))
     assert "0 chart(s) failed" in said
     assert "WARNING" not in said
 
 
-def test_it_is_the_version_it_installs() -> None:
+def test_the_version_of_the_chart_is_that_of_the_operator() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["appVersion"] == __version__
     for _, pod in pods(render()):
@@ -99,7 +101,7 @@ def test_it_is_the_version_it_installs() -> None:
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["plain", "everything"])
-def test_every_pod_is_as_harmless_as_can_be(values: Values) -> None:
+def test_every_pod_meets_the_restricted_policy(values: Values) -> None:
     found = list(pods(render(values, redis={} if values else REDIS)))
     assert len(found) == (3 if values else 2)
     for _, pod in found:
@@ -114,7 +116,7 @@ def test_every_pod_is_as_harmless_as_can_be(values: Values) -> None:
         assert pod["enableServiceLinks"] is False
 
 
-def test_a_replica_knows_who_it_is_and_is_asked_how_it_is() -> None:
+def test_a_replica_has_its_identity_and_probes() -> None:
     deployment = one(render({"port": 9000}), "Deployment")
     pod = deployment["spec"]["template"]["spec"]
     env = env_of(pod)
@@ -153,7 +155,7 @@ def test_values_of_a_pod_reach_the_pods() -> None:
     assert account["metadata"]["annotations"] == {"cloud": "identity"}
 
 
-def test_selectors_find_the_pods_they_mean_and_no_others() -> None:
+def test_selectors_match_their_own_pods_only() -> None:
     manifests = render(EVERYTHING, redis={})
     labels = {
         meta["labels"]["app.kubernetes.io/component"]: meta["labels"] for meta, _ in pods(manifests)
@@ -186,7 +188,7 @@ def test_selectors_find_the_pods_they_mean_and_no_others() -> None:
     ]
 
 
-def test_the_network_policies_admit_what_is_needed_and_nothing_else() -> None:
+def test_the_network_policies_allow_only_what_is_needed() -> None:
     policy = {"enabled": True, "apiServerPorts": [8443], "redisPorts": [6380, 6381]}
     manifests = render({**BUNDLED, "networkPolicy": policy, "port": 9000}, redis={})
     release = {key: OPERATOR[key] for key in OPERATOR if not key.endswith("component")}
@@ -209,7 +211,7 @@ def test_the_network_policies_admit_what_is_needed_and_nothing_else() -> None:
             {"ports": tcp(8443, 6380, 6381)},
         ],
     }
-    # No egress is named, so there is none.
+    # Egress is restricted and no rule allows any.
     assert one(manifests, "NetworkPolicy", "-redis")["spec"] == {
         "podSelector": {"matchLabels": {**release, component: "redis"}},
         "policyTypes": ["Ingress", "Egress"],
@@ -217,7 +219,7 @@ def test_the_network_policies_admit_what_is_needed_and_nothing_else() -> None:
     }
 
 
-def test_the_alerts_lead_to_where_the_runbooks_are_kept() -> None:
+def test_the_alerts_link_to_the_runbooks() -> None:
     file = yaml.safe_load((CHART / "files/alerts.yaml").read_text())
     rules: Values = {"enabled": True, "labels": {"release": "prometheus"}}
     found = one(render({"metrics": {"rules": rules}}), "PrometheusRule")
@@ -238,7 +240,7 @@ def test_grafana_finds_the_dashboard() -> None:
     assert json.loads(text) == json.loads((CHART / "files/dashboard.json").read_text())
 
 
-def test_definitions_are_the_generated_ones_and_outlive_the_chart() -> None:
+def test_the_crds_are_the_generated_ones_and_are_kept() -> None:
     found = {
         each["metadata"]["name"]: each
         for each in render()
@@ -250,7 +252,7 @@ def test_definitions_are_the_generated_ones_and_outlive_the_chart() -> None:
         assert each["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
 
-def test_a_release_of_another_name_shares_nothing_with_this_one() -> None:
+def test_two_releases_share_no_objects() -> None:
     shared = {"CustomResourceDefinition"}
     mine = {key for key in named(render()) if key[0] not in shared}
     other = {key for key in named(render(release="second")) if key[0] not in shared}
@@ -270,7 +272,7 @@ def test_a_release_of_another_name_shares_nothing_with_this_one() -> None:
         ("s" * 49 + ".s", {}, "s" * 49, "jobgroup-operator"),
     ],
 )
-def test_what_a_release_is_called(release: str, values: Values, name: str, label: str) -> None:
+def test_the_names_of_a_release(release: str, values: Values, name: str, label: str) -> None:
     found = named(render({**values, **EVERYTHING}, release, redis={}))
     ours = {key for key in found if key[0] != "CustomResourceDefinition"}
     assert {key[2].removeprefix(name).partition("-")[0] for key in ours} == {""}
@@ -278,7 +280,7 @@ def test_what_a_release_is_called(release: str, values: Values, name: str, label
     assert labels == {**OPERATOR, **dict(zip(OPERATOR, (label, release), strict=False))}
 
 
-def test_what_leaves_with_the_chart_says_goodbye_first() -> None:
+def test_the_uninstall_hook() -> None:
     job = one(render({"fullnameOverride": "jobgroup-operator"}), "Job", "-uninstall")
     assert job["metadata"]["annotations"] == {
         "helm.sh/hook": "pre-delete",

@@ -1,4 +1,4 @@
-"""Each value of the chart stands where it is to be, and nowhere else."""
+"""Each value of the chart changes the objects that it should, and no others."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from testbed.chart import (
-    REDIS,
-    Manifest,
-    Values,
-    leaves,
-    render,
-    schema,
-)
+from testbed.support.chart import REDIS, Manifest, Values, leaves, render, schema
 from tests.deploy.rendered import (
     CLUSTER_WIDE,
     EVERYTHING,
@@ -21,7 +14,7 @@ from tests.deploy.rendered import (
     summary,
 )
 
-# Everything is on, so that every value has a place to stand.
+# Everything is enabled, so that every value is rendered.
 ALL_ON: Values = {
     **EVERYTHING,
     "serviceAccount": {"name": "ours", "annotations": {"cloud": "identity"}},
@@ -32,11 +25,11 @@ BY_SECRET: Values = {
         "tls": {"caSecret": "e"},
     }
 }
-# Where a value is of use only with another way to Redis.
+# Values that need another Redis configuration.
 WAYS = {"redis.url": REDIS, "redis.existingSecret": BY_SECRET, "redis.tls": BY_SECRET}
 PODS = ("Deployment", "Job -uninstall")
 RIGHTS = (*CLUSTER_WIDE, "Role -replicas", "RoleBinding -replicas")
-# What else a value may be -> the objects that show it.
+# Another setting of each value -> the objects that it changes.
 CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "replicas": (3, ("Deployment",)),
     "image.repository": ("registry.example/operator", PODS),
@@ -112,15 +105,15 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
 }
 
 
-def test_no_value_is_left_out() -> None:
+def test_every_value_is_tested() -> None:
     described = {path for path, _ in leaves(schema())}
-    # A switch that others stand behind, what all is called, and what nobody reads.
+    # A switch for other values, the names of all objects, and values that are not used.
     others = {"redis.bundled.enabled", "nameOverride", "fullnameOverride", "global"}
     assert described - CHANGES.keys() == others
 
 
 @pytest.mark.parametrize("path", CHANGES)
-def test_each_value_stands_where_it_is_to_be_and_nowhere_else(path: str) -> None:
+def test_each_value_changes_the_right_objects(path: str) -> None:
     value, objects = CHANGES[path]
     way = next((each for each in WAYS if path.startswith(each)), "")
     values = {**ALL_ON, **WAYS.get(way, {})}
@@ -133,18 +126,18 @@ def test_each_value_stands_where_it_is_to_be_and_nowhere_else(path: str) -> None
 
 @cache
 def as_it_is(way: str) -> set[tuple[str, str, Any]]:
-    """Return all that is said if everything is on."""
+    """Return the lines of every object with everything enabled."""
     return spelt(render({**ALL_ON, **WAYS.get(way, {})}, redis={}))
 
 
 def with_value(values: Values, path: str, value: Any) -> dict[str, Any]:
-    """Return the same values with another one at a path."""
+    """Return the values with one replaced."""
     name, _, rest = path.partition(".")
     return {**values, name: with_value(values.get(name, {}), rest, value) if rest else value}
 
 
 def scalars(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield all that stands in an object, with its place."""
+    """Yield every scalar in an object with its path."""
     if isinstance(node, dict):
         for name, each in node.items():
             yield from scalars(each, f"{path}.{name}")
@@ -156,7 +149,7 @@ def scalars(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def spelt(manifests: list[Manifest]) -> set[tuple[str, str, Any]]:
-    """Return all that is said of each object, line by line."""
+    """Return every object as lines of path and value."""
     return {
         (next(iter(summary([each]))), path, value)
         for each in manifests

@@ -1,4 +1,4 @@
-"""The chart's life on a real API server: installed, upgraded, uninstalled, installed again.
+"""The chart on a real API server: installed, upgraded, uninstalled, installed again.
 
 Nobody runs pods here. Where the end of one is waited for, the test does what its container does.
 """
@@ -15,24 +15,25 @@ from typing import Any
 import pytest
 import yaml
 
-from testbed import audit
-from testbed.apiserver import ApiServer
-from testbed.chart import CHART, REDIS, Refused, Values, helm, render, with_values
-from testbed.helm import find_helm
-from testbed.operators import ask, environment, start_operator
-from testbed.processes import Server, on_free_port
-from testbed.redis_server import RedisServer
-from testbed.resources import Resources, install_crds, is_served, manifest, until
-from testbed.sagas import job, undo
-from testbed.stock import StockClient
-from testbed.waiting import wait_for
-from testbed.workloads import Workloads, pool, workload
+from testbed import ROOT
+from testbed.build.helm import find_helm
+from testbed.servers.apiserver import ApiServer
+from testbed.servers.operator import ask, environment, start_operator
+from testbed.servers.processes import Server, on_free_port
+from testbed.servers.redis import RedisServer
+from testbed.servers.stock import StockClient
+from testbed.support import audit
+from testbed.support.chart import CHART, REDIS, Refused, Values, helm, render, with_values
+from testbed.support.resources import Resources, install_crds, is_served, manifest, until
+from testbed.support.sagas import job, undo
+from testbed.support.waiting import wait_for
+from testbed.support.workloads import Workloads, pool, workload
 from tests.deploy.rendered import BUNDLED, WATCHED
 
 RELEASE = "sagas"
 NAME = "sagas-jobgroup-operator"
 UNDOS = {"pay": undo("refund")}
-DOCKERFILE = Path(__file__).resolve().parents[2] / "Dockerfile"
+DOCKERFILE = ROOT / "Dockerfile"
 FROZEN = Path(__file__).resolve().parent / "frozen"
 KINDS = (
     "serviceaccounts,services,deployments,statefulsets,jobs,poddisruptionbudgets,networkpolicies,"
@@ -44,7 +45,7 @@ ALL_KNOWN: Values = {
     "affinity": {"nodeAffinity": {}},
     "tolerations": [{"key": "only", "operator": "Exists"}],
 }
-# Names that YAML takes for something else.
+# Names that YAML would read as another type.
 STRANGE: Values = {
     "redis": {
         "url": "rediss://redis:6379/0",
@@ -119,7 +120,7 @@ def release(bare_api: ApiServer) -> Iterator[Release]:
     ],
     ids=["plain", "everything", "watched", "strange", "strange-redis"],
 )
-def test_the_api_server_takes_every_field(release: Release, values: Values, name: str) -> None:
+def test_the_api_server_accepts_every_field(release: Release, values: Values, name: str) -> None:
     objects = render(values, name, release.namespace, {})
     release.api.kubectl(
         "create",
@@ -131,10 +132,10 @@ def test_the_api_server_takes_every_field(release: Release, values: Values, name
     )
 
 
-def test_what_was_installed_once_is_upgraded_and_nothing_is_recreated(
+def test_an_upgrade_from_the_first_chart_recreates_nothing(
     release: Release, tmp_path: Path
 ) -> None:
-    """frozen/ holds what the first chart made of frozen/values.yaml: names and selectors stay."""
+    """frozen/ contains what the first chart rendered. Names and selectors must not change."""
     old = tmp_path / "old"
     (old / "templates").mkdir(parents=True)
     (old / "Chart.yaml").write_text("apiVersion: v2\nname: jobgroup-operator\nversion: 0.0.1\n")
@@ -149,7 +150,7 @@ def test_what_was_installed_once_is_upgraded_and_nothing_is_recreated(
     assert before.items() <= after.items()
 
 
-def test_definitions_applied_by_hand_can_be_taken_over(release: Release) -> None:
+def test_crds_applied_by_hand_can_be_adopted(release: Release) -> None:
     install_crds(release.api)
     with pytest.raises(Refused, match="cannot be imported into the current release"):
         release.install(REDIS)
@@ -169,7 +170,7 @@ def test_it_is_uninstalled_and_installed_again(release: Release, tmp_path: Path)
             resources.reaches("order", state="ACTIVE")
         assert "shop/order" in uninstall(release, identity, redis.url)
         assert release.objects() == {}
-        # What people own is still there, and held by nobody.
+        # The objects of users still exist, without our finalizer.
         assert resources.get("order")["metadata"].get("finalizers") is None
 
         release.install(values)
@@ -180,7 +181,7 @@ def test_it_is_uninstalled_and_installed_again(release: Release, tmp_path: Path)
 
 
 @pytest.mark.parametrize("values", [{}, WATCHED], ids=["everywhere", "watched"])
-def test_what_the_chart_tells_the_image_starts_it(
+def test_the_rendered_command_starts_the_operator(
     release: Release, tmp_path: Path, values: Values
 ) -> None:
     with RedisServer(tmp_path) as redis:
@@ -207,7 +208,7 @@ def test_what_the_chart_tells_the_image_starts_it(
             shop.goes("order")
 
 
-async def test_where_some_namespaces_are_watched_rights_in_these_are_enough_and_all_used(
+async def test_rights_in_watched_namespaces_are_enough_and_all_used(
     release: Release, tmp_path: Path, audit_log: Path
 ) -> None:
     with RedisServer(tmp_path) as redis:
@@ -230,16 +231,16 @@ async def test_where_some_namespaces_are_watched_rights_in_these_are_enough_and_
 
 
 def calls(release: Release, audit_log: Path) -> set[audit.Call]:
-    """Return what the operator of a release asked of the API server."""
+    """Return the requests of the operator of a release from the audit log."""
     return audit.calls(audit_log.read_text().splitlines(), release.namespace, NAME)
 
 
 async def see_everything(shop: Resources, redis_url: str) -> None:
-    """Have an order undone as it is deleted, one deleted in time, and pools that scale."""
+    """Delete an order while it runs, let one expire, and scale pools."""
     async with await StockClient.start("bullmq6", redis_url, "bull") as client:
         await client.work("payments")
         shop.reaches("order", completedCount=1)
-        # Held until it is undone, unless the namespace goes.
+        # Kept until it is undone, unless its namespace is deleted.
         shop.delete("order")
         shop.reaches("order", state="COMPENSATING")
         await client.work("payments:compensation")
@@ -256,7 +257,7 @@ async def see_everything(shop: Resources, redis_url: str) -> None:
                 pool(name, f"{name}-jobs", scaleTargetRef=target, jobsPerReplica=1),
             )
             await client.add(f"{name}-jobs", "pay")
-            workloads.scales_to(name, 1, name)
+            workloads.scales_to(name, 1, kind)
         # That is no news to the operator, until it writes to what is not as it was read.
         shop.kubectl("annotate", "workerpool", "deployment", "note=changed")
         await client.add("deployment-jobs", "pay")
@@ -268,7 +269,7 @@ async def see_everything(shop: Resources, redis_url: str) -> None:
 
 
 def watching(release: Release) -> dict[str, str]:
-    """Return what the operator of a release that watches some namespaces is told."""
+    """Return the environment of an operator that watches some namespaces."""
     return {
         "POD_NAMESPACE": release.namespace,
         "LEASE_NAME": NAME,
@@ -277,12 +278,12 @@ def watching(release: Release) -> dict[str, str]:
 
 
 def told(container: dict[str, Any]) -> dict[str, str]:
-    """Return what a container is told, but for what only a cluster knows."""
+    """Return the environment of a container, except values that only a cluster knows."""
     return {each["name"]: each["value"] for each in container["env"] if "value" in each}
 
 
 def uninstall(release: Release, identity: Path, redis_url: str) -> str:
-    """Uninstall a release, and return what its hook printed."""
+    """Uninstall a release and return the output of its hook."""
     command = [str(find_helm()), "uninstall", RELEASE, *release.where]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as leaving:
         hook = run_the_hook(release, identity, redis_url)
@@ -293,7 +294,7 @@ def uninstall(release: Release, identity: Path, redis_url: str) -> str:
 
 
 def run_the_hook(release: Release, identity: Path, redis_url: str) -> str:
-    """Do what the hook's pod would do, and say that it is done; return what it printed."""
+    """Run the command of the hook's pod, mark its Job as complete, and return its output."""
     name = f"{NAME}-uninstall"
 
     def kubectl(*arguments: str) -> str:

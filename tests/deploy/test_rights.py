@@ -1,17 +1,13 @@
-"""Who may do what where the chart is installed."""
+"""RBAC rules of the chart and of deploy/rbac.yaml."""
 
 from typing import Any
 
 import yaml
 
-from testbed.chart import (
-    NAMESPACE,
-    Manifest,
-    named,
-    render,
-)
+from jobgroup.resource.kinds import API_GROUP, KINDS
+from testbed import ROOT
+from testbed.support.chart import NAMESPACE, Manifest, named, render
 from tests.deploy.rendered import (
-    ROOT,
     WATCHED,
     env_of,
     one,
@@ -19,7 +15,7 @@ from tests.deploy.rendered import (
 
 
 def rights(manifests: list[Manifest]) -> dict[tuple[str, str, str], Any]:
-    """Return who may do what, without labels and comments."""
+    """Return rules and bindings by object, without labels and comments."""
     kinds = {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ServiceAccount"}
     return {
         key: {field: each[field] for field in ("rules", "roleRef", "subjects") if field in each}
@@ -28,12 +24,36 @@ def rights(manifests: list[Manifest]) -> dict[tuple[str, str, str], Any]:
     }
 
 
-def test_the_rights_are_those_that_the_operator_is_tested_with() -> None:
+def test_the_chart_grants_what_rbac_yaml_grants() -> None:
     tested = list(yaml.safe_load_all((ROOT / "deploy/rbac.yaml").read_text()))
     assert rights(render({"rbac": {"aggregate": False}})) == rights(tested)
 
 
-def test_whoever_watches_some_namespaces_has_rights_in_these_alone() -> None:
+def granted(rules: list[dict[str, Any]]) -> dict[str, set[str]]:
+    """Return the verbs on each resource of this project."""
+    found: dict[str, set[str]] = {}
+    for rule in rules:
+        if rule["apiGroups"] == [API_GROUP]:
+            for resource in rule["resources"]:
+                found.setdefault(resource, set()).update(rule["verbs"])
+    return found
+
+
+def test_the_operator_has_rights_on_every_kind_and_its_status() -> None:
+    plurals = {kind.plural for kind in KINDS}
+    tested = list(yaml.safe_load_all((ROOT / "deploy/rbac.yaml").read_text()))
+    for manifests in (tested, render(WATCHED)):
+        roles = [each for each in manifests if each["kind"] in ("Role", "ClusterRole")]
+        found = [granted(each["rules"]) for each in roles if granted(each["rules"])]
+        operator = [each for each in found if each.keys() != plurals]
+        assert operator
+        for each in operator:
+            assert each.keys() == plurals | {f"{plural}/status" for plural in plurals}
+            assert all(each[plural] >= {"get", "list", "watch"} for plural in plurals)
+            assert all(each[f"{plural}/status"] == {"update"} for plural in plurals)
+
+
+def test_watching_some_namespaces_grants_rights_in_these_alone() -> None:
     everywhere, some = rights(render()), rights(render(WATCHED))
     cluster = everywhere["ClusterRole", "", "jobgroup-operator"]["rules"]
     definitions = [rule for rule in cluster if "customresourcedefinitions" in rule["resources"]]
@@ -58,7 +78,7 @@ def test_whoever_watches_some_namespaces_has_rights_in_these_alone() -> None:
     assert "KOPF_RUN_CLUSTERWIDE" not in env
 
 
-def test_replicas_share_their_own_lease_and_the_hook_scales_their_own_deployment() -> None:
+def test_replicas_may_write_only_their_lease_and_scale_only_their_deployment() -> None:
     name = "sagas-jobgroup-operator"
     leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
     own = [
@@ -82,14 +102,14 @@ def test_the_namespace_of_the_release_may_be_watched_too() -> None:
     assert ("Role", NAMESPACE, "jobgroup-operator-replicas") in found
 
 
-def test_viewers_and_editors_of_a_namespace_see_and_change_both_kinds() -> None:
+def test_viewers_and_editors_of_a_namespace_see_and_change_every_kind() -> None:
     manifests = render()
     view, edit = (one(manifests, "ClusterRole", each) for each in ("-view", "-edit"))
     prefix = "rbac.authorization.k8s.io/aggregate-to-"
     assert view["metadata"]["labels"][f"{prefix}view"] == "true"
     assert edit["metadata"]["labels"][f"{prefix}edit"] == "true"
-    both = {"apiGroups": ["jobgroups.dev"], "resources": ["jobgroups", "workerpools"]}
-    assert view["rules"] == [{**both, "verbs": ["get", "list", "watch"]}]
-    # Whoever edits views as well; nobody of them writes a status.
+    kinds = {"apiGroups": [API_GROUP], "resources": [kind.plural for kind in KINDS]}
+    assert view["rules"] == [{**kinds, "verbs": ["get", "list", "watch"]}]
+    # Editors have the role of viewers as well. Neither may write a status.
     changes = ["create", "update", "patch", "delete", "deletecollection"]
-    assert edit["rules"] == [{**both, "verbs": changes}]
+    assert edit["rules"] == [{**kinds, "verbs": changes}]

@@ -1,11 +1,11 @@
-"""The chart's values: each is described, documented, and refused in a sentence if wrong."""
+"""The values of the chart: each is described and documented, and refused if it is invalid."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed.chart import (
+from testbed import ROOT
+from testbed.support.chart import (
     REDIS,
     Refused,
     Values,
@@ -17,7 +17,6 @@ from testbed.chart import (
     values_table,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
 SECRET = {"name": "redis", "urlKey": "uri"}
 
 
@@ -30,50 +29,50 @@ def refusal(values: Values, redis: Values = REDIS) -> str:
 @pytest.mark.parametrize(
     ("redis", "sentence"),
     [
-        ({}, "redis: say where Redis is: redis.url, or redis.existingSecret.name with"),
+        ({}, "redis: set redis.url, or redis.existingSecret.name with"),
         (
             {"url": "redis://r", "bundled": {"enabled": True}},
-            "redis: redis.url and redis.bundled.enabled are set; give only one of them",
+            "redis: redis.url and redis.bundled.enabled are set; set only one of them",
         ),
         (
             {"url": "redis://r", "existingSecret": SECRET},
-            "redis: redis.url and redis.existingSecret.urlKey are set; give only one of them",
+            "redis: redis.url and redis.existingSecret.urlKey are set; set only one of them",
         ),
         (
             {"existingSecret": {"urlKey": "uri"}},
-            "redis.existingSecret.name: name the Secret that holds these keys",
+            "redis.existingSecret.name: set the name of the Secret that contains these keys",
         ),
         (
             {"url": "redis://r", "existingSecret": {"name": "redis"}},
-            "redis.existingSecret: say what the Secret holds: urlKey, usernameKey or passwordKey",
+            "redis.existingSecret: set the keys of the Secret: urlKey, usernameKey or passwordKey",
         ),
         (
             {"bundled": {"enabled": True}, "tls": {"caSecret": "tls"}},
-            "redis.bundled: it has neither a password nor TLS",
+            "redis.bundled: the bundled Redis has no password and no TLS",
         ),
         (
             {"bundled": {"enabled": True}, "existingSecret": {"name": "r", "passwordKey": "p"}},
-            "redis.bundled: it has neither a password nor TLS",
+            "redis.bundled: the bundled Redis has no password and no TLS",
         ),
         ({"url": "http://r"}, "redis.url"),
         ({"url": "redis://:hunter2@r"}, "redis.url"),
     ],
     ids=str,
 )
-def test_a_redis_that_cannot_be_is_refused_in_a_sentence(redis: Values, sentence: str) -> None:
+def test_an_invalid_redis_configuration_is_refused(redis: Values, sentence: str) -> None:
     assert sentence.replace(".", "/") in refusal({"redis": redis}, {}).replace(".", "/")
 
 
-def test_a_release_that_no_service_can_be_called_after_is_refused_in_a_sentence() -> None:
+def test_a_name_that_is_not_valid_for_a_service_is_refused() -> None:
     with pytest.raises(Refused) as caught:
         render(release="2024")
-    said = "fullnameOverride: everything would be called 2024-jobgroup-operator, but the name of"
-    assert said in str(caught.value)
+    message = "fullnameOverride: the name 2024-jobgroup-operator is not valid for a Service"
+    assert message in str(caught.value)
 
 
-def test_an_account_that_is_not_made_has_to_be_named() -> None:
+def test_a_service_account_that_is_not_created_must_be_named() -> None:
     said = refusal({"serviceAccount": {"create": False}})
-    assert "serviceAccount.name: name the account to use" in said
+    assert "serviceAccount.name: set the name of an existing account" in said
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ def test_an_account_that_is_not_made_has_to_be_named() -> None:
         ({"watchNamespaces": ["team-*"]}, "watchNamespaces"),
         ({"watchNamespaces": ["shop", "shop"]}, "watchNamespaces"),
         ({"fullnameOverride": "Sagas"}, "fullnameOverride"),
-        # Services are called so, and their names have no dots and begin with a letter.
+        # The names of Services have no dots and begin with a letter.
         ({"fullnameOverride": "my.sagas"}, "fullnameOverride"),
         ({"fullnameOverride": "2024"}, "fullnameOverride"),
         ({"nameOverride": "my.sagas"}, "nameOverride"),
@@ -119,14 +118,14 @@ def test_an_account_that_is_not_made_has_to_be_named() -> None:
     ],
     ids=str,
 )
-def test_a_value_that_cannot_be_is_refused_with_its_name(values: Values, place: str) -> None:
+def test_an_invalid_value_is_refused_with_its_name(values: Values, place: str) -> None:
     redis = {"redis": {**REDIS["redis"], **values.get("redis", {})}}
     said = refusal({**values, **redis}, {})
     assert "values don't meet the specifications of the schema" in said
     assert place in said
 
 
-def test_every_value_is_described_and_no_other_is_taken() -> None:
+def test_every_value_is_described_and_others_are_refused() -> None:
     def walk(node: dict[str, Any], path: str) -> None:
         assert node["description"].endswith("."), path
         if "properties" in node:
@@ -151,6 +150,6 @@ def test_every_value_is_described_and_no_other_is_taken() -> None:
     assert paths(defaults()) == described
 
 
-def test_the_table_in_the_docs_is_what_the_chart_says() -> None:
+def test_the_table_in_the_docs_matches_the_schema() -> None:
     text = (ROOT / "docs/installing.md").read_text()
     assert values_table() in text, f"docs/installing.md is to hold:\n{values_table()}"

@@ -1,13 +1,8 @@
-"""Each way to tell the chart where Redis is."""
+"""Each way to configure Redis in the chart."""
 
 import pytest
 
-from testbed.chart import (
-    NAMESPACE,
-    REDIS,
-    Values,
-    render,
-)
+from testbed.support.chart import NAMESPACE, REDIS, Values, render
 from tests.deploy.rendered import (
     BUNDLED,
     container,
@@ -82,7 +77,7 @@ def test_each_way_to_redis(
         assert mounts == ([FOLDER] if files else [])
 
 
-def test_the_bundled_redis_keeps_its_data() -> None:
+def test_the_bundled_redis_persists_its_data() -> None:
     redis = one(render(BUNDLED, redis={}), "StatefulSet", "-redis")["spec"]
     command = container(redis["template"]["spec"])["command"]
     assert command[command.index("--appendonly") + 1] == "yes"

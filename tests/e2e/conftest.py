@@ -1,28 +1,32 @@
-"""What a story needs: a cluster with the operator in it, a namespace of its own, its last words.
+"""Fixtures of the end-to-end stories.
 
-stage    a namespace with workers and sagas, and the way to the operator's
+images   the images that `make e2e` built, or that the environment names
+stage    a namespace of the story's own, with workers and sagas; saves diagnostics if a story fails
 """
 
 import os
 import re
 import uuid
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
-from testbed import last_words
-from testbed.cluster import IMAGE_VARIABLES, TestImages, is_kept
-from testbed.installation import NAMESPACE
-from testbed.kubectl import Kubectl
-from tests.e2e.stage import Stage
+from testbed.cluster import diagnostics
+from testbed.cluster.installation import NAMESPACE
+from testbed.cluster.kind import IMAGE_VARIABLES, TestImages, is_kept
+from testbed.cluster.kubectl import Kubectl
+from testbed.support.resources import namespace_named
+from testbed.support.user import User
+from tests.e2e.stage import PATIENCE_SECONDS, Stage
 
 failed = pytest.StashKey[bool]()
-# These take the operator away from the others, so they come last, and in this order.
+# These stories remove the operator that the others need, so they run last, in this order.
 LAST = ("test_uninstall.py", "test_rbac.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give slow machines more time than the project's usual limit, and put the last ones last."""
+    """Raise the time limit for slow machines, and run the stories of LAST last."""
     for item in items:
         item.add_marker(pytest.mark.timeout(900))
     items.sort(key=lambda item: LAST.index(item.path.name) + 1 if item.path.name in LAST else 0)
@@ -30,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def images() -> TestImages:
-    """Return the images that `make e2e` made or was told of."""
+    """Return the images that `make e2e` passes in the environment."""
     names = ("KUBECONFIG", "E2E_KUBECTL", *IMAGE_VARIABLES)
     missing = [name for name in names if not os.environ.get(name)]
     if missing:
@@ -40,27 +44,30 @@ def images() -> TestImages:
 
 @pytest.fixture
 def stage(images: TestImages, request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """Give a story a fresh namespace, which goes away with it."""
+    """Create a namespace for a story, and delete it afterwards."""
     name = re.sub(r"[^a-z0-9]+", "-", request.path.stem.removeprefix("test_"))
     kubectl = Kubectl(os.environ["E2E_KUBECTL"], f"{name}-{uuid.uuid4().hex[:6]}")
-    kubectl("create", "namespace", kubectl.namespace)
+    kubeconfig = Path(os.environ["KUBECONFIG"])
+    user = User.connect(kubeconfig, kubectl.namespace, PATIENCE_SECONDS)
+    user.create(namespace_named(user.namespace))
     try:
-        yield Stage(kubectl, images)
+        yield Stage(user, kubectl, images)
     finally:
         broken = request.node.stash.get(failed, False)
         if broken:
             test = request.node.name
-            folder = last_words.save(test, kubectl, kubectl.elsewhere(NAMESPACE))
+            folder = diagnostics.save(test, kubectl, kubectl.within(NAMESPACE))
             print(f"Logs and events of {test} are in {folder}")
         if not (broken and is_kept()):
-            kubectl("delete", "namespace", kubectl.namespace, "--wait=false", "--ignore-not-found")
+            user.delete("Namespace", user.namespace)
+        user.close()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Remember for the fixtures' teardown that the test failed."""
+    """Record for the teardown of the fixtures that the test failed."""
     report = yield
     if report.failed:
         item.stash[failed] = True

@@ -1,4 +1,4 @@
-"""The operator's image, seen from inside: Python, the operator, and nothing to do harm with."""
+"""The content of the operator's image: Python, the operator, no shell and no package manager."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jobgroup import __version__
-from testbed.cluster import TestImages
+from testbed.cluster.kind import TestImages
 from tests.e2e.stage import Stage
 
 LOOK = """
@@ -34,21 +34,21 @@ MEGABYTES = 90
 
 
 def run(stage: Stage, name: str, **container: Any) -> str:
-    """Run a container of a pod to its end, as the chart does, and return what it said."""
+    """Run a pod of one container to its end, and return what the container printed."""
     rights = {"readOnlyRootFilesystem": True, "runAsNonRoot": True}
     spec = {
         "restartPolicy": "Never",
         "containers": [{"name": "one", "securityContext": rights, **container}],
     }
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-    stage.kubectl.apply(pod)
-    stage.kubectl.wait(f"pod/{name}", ".status.phase", "Succeeded")
+    stage.user.create(pod)
+    stage.user.wait_for("Pod", name, lambda body: body["status"].get("phase") == "Succeeded")
     return stage.kubectl("logs", name)
 
 
 @pytest.fixture
 def inside(stage: Stage, images: TestImages) -> dict[str, Any]:
-    """Return what a Python in the image sees."""
+    """Return what a Python process in the image sees."""
     command = ["python3", "-c", LOOK]
     return dict(json.loads(run(stage, "look", image=images.operator, command=command)))
 
@@ -71,6 +71,6 @@ def test_it_is_small(inside: dict[str, Any]) -> None:
     assert sum(size for size, _ in inside["files"].values()) < MEGABYTES * 1e6
 
 
-def test_it_says_its_version_and_ends(stage: Stage, images: TestImages) -> None:
+def test_it_prints_its_version(stage: Stage, images: TestImages) -> None:
     said = run(stage, "version", image=images.operator, args=["--version"])
     assert said == f"jobgroup-operator {__version__}\n"

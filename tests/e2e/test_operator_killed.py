@@ -1,19 +1,21 @@
-"""The replica that works is killed in the middle of two sagas; the other one goes on with them."""
+"""The leader is killed in the middle of two sagas; the other replica continues them."""
 
 import pytest
 
+from testbed.support.chart import RELEASE
+from testbed.support.workloads import is_rolled_out
 from tests.e2e.stage import Stage
 
 
 @pytest.mark.alone
-def test_another_replica_goes_on(stage: Stage) -> None:
+def test_another_replica_continues(stage: Stage) -> None:
     stage.has_workers()
     stage.begin_two_sagas()
     killed = stage.operator.leader()
 
-    stage.operator.kubectl("delete", "pod", killed, "--grace-period=0", "--force")
+    stage.operator.user.delete("Pod", killed, grace_period_seconds=0)
 
-    stage.the_rest_is_run()  # while nobody leads
+    stage.the_rest_is_run()  # while there is no leader
     stage.two_sagas_end_well()
     assert stage.operator.leader() != killed
-    stage.operator.kubectl("rollout", "status", "deployment/jobgroup-operator", "--timeout=180s")
+    stage.operator.user.wait_for("Deployment", RELEASE, is_rolled_out)

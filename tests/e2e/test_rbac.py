@@ -1,21 +1,21 @@
-"""What the operator may do is what it did in the stories before: no grant is unused or missing."""
+"""The operator's RBAC grants are those that the other stories have used: none unused or missing."""
 
 import pytest
 
-from testbed import audit
-from testbed.chart import RELEASE
-from testbed.cluster import AUDIT_LOG
-from testbed.installation import NAMESPACE
+from testbed.cluster.installation import NAMESPACE
+from testbed.cluster.kind import AUDIT_LOG
+from testbed.support import audit
+from testbed.support.chart import RELEASE
 from tests.e2e.stage import Stage
 
-KINDS = "clusterroles,clusterrolebindings,roles,rolebindings"
+KINDS = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 
 
 @pytest.mark.alone
 def test_every_grant_is_used_and_none_is_missing(stage: Stage) -> None:
-    granted = audit.grants(
-        stage.kubectl.json(KINDS, "--all-namespaces")["items"], NAMESPACE, RELEASE
-    )
+    everywhere = stage.user.within("")
+    objects = [body for kind in KINDS for body in everywhere.find(kind)]
+    granted = audit.grants(objects, NAMESPACE, RELEASE)
     called = audit.calls(audit_log(stage), NAMESPACE, RELEASE)
 
     assert audit.missing(granted, called) == []
@@ -23,8 +23,8 @@ def test_every_grant_is_used_and_none_is_missing(stage: Stage) -> None:
 
 
 def audit_log(stage: Stage) -> list[str]:
-    """Return what the API server noted, as the kubelet beside it hands it out."""
-    (node, *_) = stage.kubectl.json("nodes")["items"]
+    """Return the lines of the API server's audit log, which the kubelet serves."""
+    node, *_ = stage.user.find("Node")
     file = AUDIT_LOG.removeprefix("/var/log/")
     path = f"/api/v1/nodes/{node['metadata']['name']}/proxy/logs/{file}"
     done = stage.kubectl.attempt("get", "--raw", path)

@@ -1,14 +1,14 @@
-"""The chart is upgraded in the middle of two sagas: new pods take over from the old ones."""
+"""The chart is upgraded in the middle of two sagas: the new pods continue them."""
 
 import pytest
 
-from testbed import installation
-from testbed.cluster import TestImages
+from testbed.cluster import installation
+from testbed.cluster.kind import TestImages
 from tests.e2e.stage import Stage
 
 
 @pytest.mark.alone
-def test_sagas_go_on_with_the_new_pods(stage: Stage, images: TestImages) -> None:
+def test_sagas_continue_with_the_new_pods(stage: Stage, images: TestImages) -> None:
     stage.has_workers()
     before = stage.operator.pods()
     stage.begin_two_sagas()

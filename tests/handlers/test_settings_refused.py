@@ -1,7 +1,7 @@
-"""Wrong settings end the operator at once, with one sentence and a code that is not 0.
+"""The operator exits at once on a wrong setting, with a message and an exit code that is not 0.
 
-What may mend itself does not end it: Redis that is away, or refuses a password that is just being
-changed. Then it stays, is not ready, and says why.
+It does not exit on a problem that may disappear: Redis is down, or refuses a password that is being
+changed. Then the operator is not ready, and /readyz reports why.
 """
 
 import os
@@ -12,17 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from testbed.operators import MAIN
-from testbed.redis_server import RedisServer
-from testbed.resources import manifest
-from testbed.stages import PAY, SHIP, Stage
-from testbed.waiting import wait_for
+from testbed.servers.operator import MAIN
+from testbed.servers.redis import RedisServer
+from testbed.support.resources import manifest
+from testbed.support.stages import PAY, SHIP, Stage
+from testbed.support.waiting import wait_for
 
+pytestmark = pytest.mark.server
 NOT_YET = "REDIS_URL: Sentinel and Cluster are not supported yet; name one Redis server"
 
 
 def refused(**env: str) -> str:
-    """Run an operator that is to end by itself, and return what it said."""
+    """Run an operator that must exit, and return its output."""
     command = [sys.executable, "-m", "kopf", "run", "--all-namespaces", "--standalone", str(MAIN)]
     settings = {"PATH": os.environ["PATH"], "KUBECONFIG": os.devnull, "PORT": "0", **env}
     done = subprocess.run(
@@ -47,24 +48,28 @@ def refused(**env: str) -> str:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_a_wrong_setting_ends_it_with_a_sentence(env: dict[str, str], sentence: str) -> None:
+def test_the_operator_exits_with_a_message_on_a_wrong_setting(
+    env: dict[str, str], sentence: str
+) -> None:
     assert sentence in refused(**env)
 
 
-def test_a_port_that_is_taken_ends_it_with_a_sentence() -> None:
+def test_the_operator_exits_with_a_message_if_its_port_is_in_use() -> None:
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))  # noqa: S104 (the operator listens on all addresses, too)
         taken.listen()
         port = taken.getsockname()[1]
         said = refused(PORT=str(port))
-    assert f"PORT: nobody can listen on {port}" in said
+    assert f"PORT: cannot listen on port {port}" in said
 
 
-def test_a_password_in_the_url_is_never_said() -> None:
+def test_a_password_in_the_url_is_not_printed() -> None:
     assert "secret" not in refused(REDIS_URL="redis://user:secret@a,b:6379/0")
 
 
-async def test_a_wrong_password_is_waited_out(stage: Stage, tmp_path: Path) -> None:
+async def test_the_operator_waits_while_redis_refuses_its_password(
+    stage: Stage, tmp_path: Path
+) -> None:
     folder = tmp_path / "locked"
     folder.mkdir()
     with RedisServer(folder) as redis:
@@ -74,7 +79,7 @@ async def test_a_wrong_password_is_waited_out(stage: Stage, tmp_path: Path) -> N
         operator = stage.operator(REDIS_URL=redis.url, REDIS_PASSWORD_FILE=str(password))
         wait_for(lambda: operator.probe("/readyz")[0] == 503)
         assert operator.probe("/livez") == (200, "ok\n")
-        assert f"Redis at 127.0.0.1:{redis.port} does not answer" in operator.probe("/readyz")[1]
+        assert f"Redis at 127.0.0.1:{redis.port} failed" in operator.probe("/readyz")[1]
         stage.resources.apply(manifest("order", PAY, SHIP))
         stage.resources.condition("order", "Reconciling", "True", "RedisError")
         ask(redis, "AUTH right", "CONFIG SET requirepass wrong")
@@ -84,7 +89,7 @@ async def test_a_wrong_password_is_waited_out(stage: Stage, tmp_path: Path) -> N
 
 
 def ask(redis: RedisServer, *lines: str) -> None:
-    """Send commands to a Redis, and wait until each is answered well."""
+    """Send commands to a Redis, and check each answer."""
     with socket.create_connection(("127.0.0.1", redis.port)) as connection:
         for line in lines:
             connection.sendall(line.encode() + b"\r\n")

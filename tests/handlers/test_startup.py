@@ -2,15 +2,15 @@
 
 import kopf
 
-from handlers import startup
+from handlers.kube.kopf_settings import configure_kopf
 from jobgroup import __version__
-from testbed.resources import until
-from tests.handlers.conftest import Shared
+from testbed.support.resources import until
+from tests.resources.fixtures import Shared
 
 
-def test_kopf_posts_no_events_and_keeps_off_our_finalizer() -> None:
+def test_kopf_posts_no_events_and_uses_another_finalizer() -> None:
     settings = kopf.OperatorSettings()
-    startup.choose(settings)
+    configure_kopf(settings)
     assert settings.posting.enabled is False
     assert settings.persistence.finalizer == "jobgroups.dev/unused-by-kopf"
 

@@ -1,4 +1,4 @@
-"""The chart is uninstalled: nothing is stuck, what runs is named, and goes on when it is back."""
+"""The uninstall hook: it releases all objects, and a new operator continues their groups."""
 
 import asyncio
 import json
@@ -14,25 +14,25 @@ import pytest
 from aiohttp import web
 
 from handlers import uninstall
+from handlers.settings import read_settings
 from handlers.uninstall import Uninstaller
-from jobgroup.decisions import FINALIZER, NOTE
-from jobgroup.settings import read_settings
-from testbed.apiserver import OPERATOR_NAMESPACE
-from testbed.operators import OperatorProcess, environment
-from testbed.proxy import Proxy
-from testbed.resources import manifest
-from testbed.sagas import job
-from testbed.stages import PAY, PREFIX, SHIP, UNDOS, Stage
-from testbed.stock import hangs, returns
-from testbed.waiting import wait_for
+from jobgroup.resource.decisions import FINALIZER, GROUP_ANNOTATION
+from testbed.servers.apiserver import OPERATOR_NAMESPACE
+from testbed.servers.operator import OperatorProcess, environment
+from testbed.servers.proxy import Proxy
+from testbed.servers.stock import hangs, returns
+from testbed.support.resources import manifest
+from testbed.support.sagas import job
+from testbed.support.stages import PAY, PREFIX, SHIP, UNDOS, Stage
+from testbed.support.waiting import wait_for
 from tests.builders import deeply_nested
-from tests.handlers.looking import group_id, saga, traces
+from tests.resources.looking import group_id, saga, traces
 
 DEPLOYMENT = "jobgroup-operator"
-# Nobody works on this queue before a test says so.
+# A queue without a worker until a test starts one.
 LATER = job("ship", "later")
 LABELS = {"app": DEPLOYMENT}
-# As much of a Deployment as the API server wants to see; nobody here runs its pods.
+# The smallest valid Deployment; nothing runs its pods here.
 MANIFEST = {
     "apiVersion": "apps/v1",
     "kind": "Deployment",
@@ -59,7 +59,7 @@ def deployment(stage: Stage) -> Iterator[None]:
 def hook_as(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> Callable[..., Uninstaller]:
-    """Give the hook to whoever runs it, and wherever that one looks."""
+    """Return a function that builds the hook with an identity and namespaces."""
 
     def make(identity: Path, *namespaces: str) -> Uninstaller:
         caplog.set_level(logging.INFO)
@@ -79,7 +79,7 @@ def hook_as(
 
 @pytest.fixture
 def hook(stage: Stage, hook_as: Callable[..., Uninstaller]) -> Uninstaller:
-    """Give the hook as the chart runs it: with the operator's own identity and settings."""
+    """Build the hook as the chart runs it: with the identity and settings of the operator."""
     return hook_as(stage.api.operator)
 
 
@@ -98,7 +98,7 @@ def stop(replica: OperatorProcess) -> None:
 
 
 async def lets_go(stage: Stage, hook: Uninstaller, *living: OperatorProcess) -> bool:
-    """Run the hook beside replicas that stop, as a kubelet has it, when the Deployment says so."""
+    """Run the hook beside replicas that stop when the Deployment is scaled to 0."""
     running = asyncio.create_task(hook.run(DEPLOYMENT))
     if living:
         await asyncio.to_thread(wait_for, lambda: replicas(stage) == 0)
@@ -107,7 +107,7 @@ async def lets_go(stage: Stage, hook: Uninstaller, *living: OperatorProcess) -> 
     return await running
 
 
-async def test_what_runs_goes_on_after_an_uninstall_and_nothing_runs_twice(
+async def test_a_new_installation_continues_running_groups_and_runs_no_job_twice(
     stage: Stage, deployment: None, hook: Uninstaller, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = stage.operator("first"), stage.operator("second")
@@ -116,17 +116,18 @@ async def test_what_runs_goes_on_after_an_uninstall_and_nothing_runs_twice(
         stage.resources.apply(manifest(name, *jobs, undos=UNDOS))
     stage.resources.reaches("running", progress="1/2")
     stage.resources.reaches("done", state="COMPLETED")
-    note = stage.resources.get("running")["metadata"]["annotations"][NOTE]
+    note = stage.resources.get("running")["metadata"]["annotations"][GROUP_ANNOTATION]
 
     assert await lets_go(stage, hook, first, second)
 
     uid = group_id(stage.resources, "running")
-    assert f"{stage.namespace}/running ({uid}) still runs" in caplog.text
+    assert f"{stage.namespace}/running ({uid}) is still running" in caplog.text
     assert f"{stage.namespace}/done" not in caplog.text
-    assert "let go of 2 JobGroups, of which 1 run" in caplog.text
+    assert "released 2 JobGroups, 1 of them running" in caplog.text
     ((kind, reason, message),) = stage.resources.events("running")
     assert (kind, reason) == ("Warning", "OperatorUninstalled")
-    assert message == "nobody drives or undoes this group until the operator is installed again"
+    text = "this group is neither driven nor undone until the operator is installed again"
+    assert message == text
     assert [finalizers(stage, name) for name in ("running", "done")] == [[], []]
     assert stage.lease_spec()["holderIdentity"] == ""
 
@@ -134,8 +135,8 @@ async def test_what_runs_goes_on_after_an_uninstall_and_nothing_runs_twice(
     await worker.work("later", {"ship": returns(None)})
     stage.resources.reaches("running", state="COMPLETED")
     assert await stage.runs(worker, name="pay") == 2
-    assert stage.resources.get("running")["metadata"]["annotations"][NOTE] == note
-    # Held again, so that deleting them cleans up.
+    assert stage.resources.get("running")["metadata"]["annotations"][GROUP_ANNOTATION] == note
+    # Claimed again, so that their deletion removes all keys.
     for name in ("running", "done"):
         wait_for(lambda: finalizers(stage, name) == [FINALIZER])  # noqa: B023 (called at once)
         uid = group_id(stage.resources, name)
@@ -144,7 +145,7 @@ async def test_what_runs_goes_on_after_an_uninstall_and_nothing_runs_twice(
         wait_for(lambda: traces(stage.store, uid) == [])  # noqa: B023 (called at once)
 
 
-async def test_what_is_being_deleted_goes_and_is_undone_later(
+async def test_deleted_objects_are_released_and_undone_later(
     stage: Stage, deployment: None, hook: Uninstaller, caplog: pytest.LogCaptureFixture
 ) -> None:
     operator = stage.operator()
@@ -179,12 +180,12 @@ async def test_what_is_being_deleted_goes_and_is_undone_later(
     }
     for name in orders:
         assert stage.store.hget(f"{PREFIX}:_jobgroups:{ids[name]}", "owner") == "headless"
-        assert f"{stage.namespace}/{name} ({ids[name]}) goes" in caplog.text
-    assert "still runs" not in caplog.text
+        assert f"{stage.namespace}/{name} ({ids[name]}) is deleted" in caplog.text
+    assert "is still running" not in caplog.text
     assert await stage.runs(worker, name="pay") == 4
 
 
-async def test_without_redis_nothing_is_stuck_either(
+async def test_objects_are_released_without_redis(
     stage: Stage,
     deployment: None,
     hook: Uninstaller,
@@ -204,13 +205,13 @@ async def test_without_redis_nothing_is_stuck_either(
 
     stage.resources.goes("going")
     assert finalizers(stage, "running") == []
-    assert "going on without Redis at 127.0.0.1:" in caplog.text
+    assert "continuing without Redis at 127.0.0.1:" in caplog.text
     assert f"{stage.namespace}/going" in caplog.text
-    assert "goes, and Redis does not know of it" in caplog.text
+    assert "is deleted, but its group is still in Redis" in caplog.text
     assert f"{stage.namespace}/running" in caplog.text
 
 
-async def test_a_replica_that_does_not_stop_keeps_its_objects(
+async def test_nothing_is_released_while_a_replica_runs(
     stage: Stage,
     deployment: None,
     hook: Uninstaller,
@@ -225,14 +226,14 @@ async def test_a_replica_that_does_not_stop_keeps_its_objects(
 
     assert not await hook.run(DEPLOYMENT)
 
-    assert f"the lease {stage.lease} is not to be had" in caplog.text
+    assert f"cannot acquire the lease {stage.lease}" in caplog.text
     assert finalizers(stage, "running") == [FINALIZER]
     stage.resources.apply(manifest("order", PAY))
     stage.resources.reaches("order", state="COMPLETED")
 
 
 def leave_running(stage: Stage, *names: str) -> None:
-    """Leave groups behind that run, and no operator."""
+    """Create running groups, and stop the operator."""
     operator = stage.operator()
     for name in names:
         stage.resources.apply(manifest(name, LATER))
@@ -240,7 +241,7 @@ def leave_running(stage: Stage, *names: str) -> None:
     stop(operator)
 
 
-async def test_only_the_namespaces_it_looked_after_are_its_own(
+async def test_only_the_watched_namespaces_are_released(
     stage: Stage, deployment: None, hook_as: Callable[..., Uninstaller]
 ) -> None:
     leave_running(stage, "running")
@@ -250,7 +251,7 @@ async def test_only_the_namespaces_it_looked_after_are_its_own(
 
 
 def rights_in_one_namespace(stage: Stage) -> Path:
-    """Return an identity that may do in the stage's namespace alone what the operator may."""
+    """Return an identity with the operator's permissions in the test's namespace alone."""
     account = f"of-{stage.namespace}"
     stage.api.kubectl("create", "serviceaccount", account, "-n", OPERATOR_NAMESPACE)
     for role, namespace in (
@@ -262,7 +263,7 @@ def rights_in_one_namespace(stage: Stage) -> Path:
     return stage.api.identity(OPERATOR_NAMESPACE, account)
 
 
-async def test_a_namespace_that_took_its_rights_along_holds_up_no_other(
+async def test_a_deleted_namespace_does_not_fail_the_hook(
     stage: Stage,
     deployment: None,
     hook_as: Callable[..., Uninstaller],
@@ -270,14 +271,14 @@ async def test_a_namespace_that_took_its_rights_along_holds_up_no_other(
 ) -> None:
     leave_running(stage, "running")
     identity = rights_in_one_namespace(stage)
-    # Again and again would not help: the chart may go.
+    # A retry would not help, so the hook succeeds.
     assert await hook_as(identity, "deleted", stage.namespace).run(DEPLOYMENT)
     assert finalizers(stage, "running") == []
-    said = "nothing is let go in deleted, for nobody may look there any more: 403: "
-    assert said in caplog.text
+    message = "skipped the namespace deleted: no permission to list JobGroups: 403: "
+    assert message in caplog.text
 
 
-async def test_without_a_look_at_the_cluster_the_chart_stays(
+async def test_the_hook_fails_without_permission_to_list(
     stage: Stage,
     deployment: None,
     hook_as: Callable[..., Uninstaller],
@@ -285,11 +286,11 @@ async def test_without_a_look_at_the_cluster_the_chart_stays(
 ) -> None:
     leave_running(stage, "running")
     assert not await hook_as(rights_in_one_namespace(stage)).run(DEPLOYMENT)
-    assert "the cluster cannot be looked through: 403: " in caplog.text
+    assert "cannot list the JobGroups of the cluster: 403: " in caplog.text
     assert finalizers(stage, "running") == [FINALIZER]
 
 
-async def test_what_goes_wrong_with_one_holds_up_no_other_and_is_tried_again(
+async def test_an_error_delays_no_other_object_and_the_hook_can_be_repeated(
     stage: Stage,
     deployment: None,
     hook_as: Callable[..., Uninstaller],
@@ -311,8 +312,8 @@ async def test_what_goes_wrong_with_one_holds_up_no_other_and_is_tried_again(
         proxy.refuse = refuse
         identity = stage.api.kubeconfig("by-proxy", proxy.url)
         assert not await hook_as(identity, "default", stage.namespace).run(DEPLOYMENT)
-        assert "default cannot be looked through: 500: not now" in caplog.text
-        assert f"{stage.namespace}/one cannot be let go: 500: not now" in caplog.text
+        assert "cannot list the JobGroups of the namespace default: 500: not now" in caplog.text
+        assert f"cannot release {stage.namespace}/one: 500: not now" in caplog.text
         assert [finalizers(stage, name) for name in ("one", "two")] == [[FINALIZER], []]
         codes.clear()
         assert await hook_as(identity, "default", stage.namespace).run(DEPLOYMENT)
@@ -320,7 +321,7 @@ async def test_what_goes_wrong_with_one_holds_up_no_other_and_is_tried_again(
 
 
 def run(stage: Stage, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run the hook as the chart does, in a process of its own."""
+    """Run the hook in a process of its own, as the chart does."""
     settings = environment(stage.api.operator, stage.redis.url, PREFIX, "uninstall")
     return subprocess.run(
         [sys.executable, "-m", "handlers.uninstall", *arguments],
@@ -331,15 +332,15 @@ def run(stage: Stage, *arguments: str, **env: str) -> subprocess.CompletedProces
     )
 
 
-def test_it_ends_as_a_job_is_to_end(stage: Stage) -> None:
-    """Without a Deployment, as when it was deleted by hand, and with what cannot work."""
+def test_exit_codes_of_the_hook(stage: Stage) -> None:
+    """Without a Deployment, without an API server, and with wrong arguments and settings."""
     done = run(stage, DEPLOYMENT)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "let go of 0 JobGroups, of which 0 run\n"
+    assert done.stdout == "released 0 JobGroups, 0 of them running\n"
     away = stage.api.kubeconfig("away", "https://127.0.0.1:1")
     done = run(stage, DEPLOYMENT, KUBECONFIG=str(away))
     assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout.startswith("the API server is out of reach: ")
+    assert done.stdout.startswith("cannot reach the API server: ")
     done = run(stage)
     assert (done.returncode, "usage: " in done.stdout) == (2, True)
     done = run(stage, DEPLOYMENT, WORKERS="many")
@@ -347,7 +348,7 @@ def test_it_ends_as_a_job_is_to_end(stage: Stage) -> None:
     assert done.stdout == "WORKERS: 'many' must be a number from 1 to 256\n"
 
 
-def test_it_lets_go_of_an_object_however_deep_its_data_is_nested(stage: Stage) -> None:
+def test_an_object_with_deeply_nested_data_is_released(stage: Stage) -> None:
     order = manifest("order", PAY)
     order["metadata"]["finalizers"] = [FINALIZER]
     stage.resources.kubectl("create", "-f", "-", stdin=deeply_nested(order))

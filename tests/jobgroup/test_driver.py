@@ -1,4 +1,4 @@
-"""The driver: what it waits out, what it reports, what a resync repairs."""
+"""The driver: transient errors, reports and resyncs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -9,15 +9,16 @@ from redis import exceptions
 from redis.asyncio import Redis
 
 from jobgroup import Driver, JobGroups, Store, connect
-from jobgroup.connection import backoff, is_transient
-from testbed.redis_server import RedisServer
+from jobgroup.model.clock import backoff
+from jobgroup.store.connection import is_transient
+from testbed.servers.redis import RedisServer
 
 JOBS = [{"name": "pay", "queueName": "payments"}, {"name": "ship", "queueName": "shipping"}]
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RedisServer]:
-    """Start a Redis of the test's own, which it may break."""
+    """Start a Redis that the test may break."""
     with RedisServer(tmp_path) as server:
         yield server
 
@@ -57,11 +58,11 @@ def test_the_backoff_doubles_up_to_half_a_minute_and_is_jittered() -> None:
         (ValueError("ours"), False),
     ],
 )
-def test_what_is_waited_out(error: Exception, transient: bool) -> None:
+def test_which_errors_are_transient(error: Exception, transient: bool) -> None:
     assert is_transient(error) is transient
 
 
-async def test_a_redis_that_refuses_writes_alone_is_asked_less_and_less_often(
+async def test_the_backoff_grows_while_redis_is_read_only(
     groups: JobGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[int] = []
@@ -75,14 +76,14 @@ async def test_a_redis_that_refuses_writes_alone_is_asked_less_and_less_often(
             raise asyncio.CancelledError
         return 0.0
 
-    monkeypatch.setattr(groups.store, "wait_for_wakeup", refuse)
+    monkeypatch.setattr(groups.store.wakeups, "wait", refuse)
     monkeypatch.setattr("jobgroup.driver.backoff", count)
     with pytest.raises(asyncio.CancelledError):
         await Driver(groups.store).run()
     assert counted == [1, 2, 3]
 
 
-async def test_a_corrupt_group_is_reported_and_holds_up_no_other(
+async def test_a_corrupt_group_is_reported_and_does_not_affect_others(
     groups: JobGroups, redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad = await groups.add_group("bad", JOBS)
@@ -99,22 +100,22 @@ async def test_a_corrupt_group_is_reported_and_holds_up_no_other(
     state = await groups.get_group_state(good.group_id)
     assert state is not None
     assert state.state == "FAILED"
-    assert await groups.store.wakeups(10) == []
+    assert await groups.store.wakeups.first(10) == []
     # Mended, it is found again by the next resync.
     await redis.delete(f"bull:_jobgroups:{bad.group_id}:unsuccessful")
     await redis.delete(f"bull:_jobgroups:{bad.group_id}:dependencies")
     assert await driver.resync() == 1
 
 
-async def test_an_entry_of_nobody_is_taken_off_the_list(groups: JobGroups, redis: Redis) -> None:
+async def test_the_entry_of_a_missing_group_is_removed(groups: JobGroups, redis: Redis) -> None:
     await redis.rpush("bull:_jobgroups:wait", "nobody", "nobody-undo")
     driver = Driver(groups.store)
     await driver.drain()
-    assert await groups.store.wakeups(10) == []
+    assert await groups.store.wakeups.first(10) == []
     assert driver.counters.errors == 0
 
 
-async def test_a_wrong_password_is_reported_at_once_and_a_right_one_is_taken_up(
+async def test_a_wrong_password_is_reported_and_tried_again(
     server: RedisServer, groups: JobGroups, redis: Redis
 ) -> None:
     await redis.config_set("requirepass", "secret")
@@ -136,7 +137,7 @@ async def test_a_wrong_password_is_reported_at_once_and_a_right_one_is_taken_up(
         await asyncio.wait([task])
 
 
-async def test_in_health_a_resync_repairs_nothing(groups: JobGroups) -> None:
+async def test_a_resync_of_healthy_groups_repairs_nothing(groups: JobGroups) -> None:
     for _ in range(150):
         await groups.add_group("order", JOBS)
     driver = Driver(groups.store)
@@ -145,7 +146,7 @@ async def test_in_health_a_resync_repairs_nothing(groups: JobGroups) -> None:
     assert driver.counters.calls == 150
 
 
-async def test_a_resync_finds_the_member_that_was_removed(groups: JobGroups, redis: Redis) -> None:
+async def test_a_resync_finds_a_removed_member(groups: JobGroups, redis: Redis) -> None:
     node = await groups.add_group("order", JOBS)
     # What stock clients do when a waiting job is removed: it leaves the books without an entry.
     await redis.lrem("bull:payments:wait", 1, node.jobs[0].job_id)
@@ -160,7 +161,7 @@ async def test_a_resync_finds_the_member_that_was_removed(groups: JobGroups, red
     assert await driver.resync() == 0
 
 
-async def test_settling_is_told_to_who_asked(groups: JobGroups) -> None:
+async def test_changes_are_passed_to_the_callback(groups: JobGroups) -> None:
     node = await groups.add_group("order", JOBS)
     told: list[str] = []
     driver = Driver(groups.store, on_settled=lambda settled: told.append(settled.group.state))

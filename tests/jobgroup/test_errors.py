@@ -1,4 +1,4 @@
-"""One exception for each refusal, and each script's codes are known."""
+"""One exception for each error code of the scripts."""
 
 import re
 
@@ -14,7 +14,7 @@ from jobgroup.errors import (
     RedisStateLostError,
     RefusedError,
 )
-from jobgroup.scripts import FOLDER
+from jobgroup.store.scripts import FOLDER
 
 
 @pytest.mark.parametrize(
@@ -22,21 +22,24 @@ from jobgroup.scripts import FOLDER
     [
         (GroupNotFoundError("g"), "Group g not found"),
         (GroupExistsError("g"), "Group g already exists with another definition"),
-        (GroupRemovedError("g"), "Group g was removed and cannot be made again"),
-        (RedisStateLostError("g"), "Redis has lost a part of group g; it is not run again"),
+        (GroupRemovedError("g"), "Group g was removed and cannot be created again"),
+        (
+            RedisStateLostError("g"),
+            "Redis has lost part of the data of group g; it will not be run again",
+        ),
         (JobExistsError("bull:q:g-0"), "Job bull:q:g-0 already exists"),
     ],
 )
-def test_a_refusal_names_what_it_is_about(error: Exception, sentence: str) -> None:
+def test_a_refusal_names_its_subject(error: Exception, sentence: str) -> None:
     assert str(error) == sentence
 
 
-def test_all_that_is_raised_on_purpose_has_one_root() -> None:
+def test_all_exceptions_have_one_base_class() -> None:
     raised = [one for one in vars(errors).values() if isinstance(one, type)]
     assert all(issubclass(one, JobGroupError) for one in raised)
 
 
-def test_every_code_that_a_script_answers_with_has_its_exception() -> None:
+def test_every_error_code_of_a_script_has_an_exception() -> None:
     texts = [path.read_text() for path in FOLDER.rglob("*.lua")]
     answered = {code for text in texts for code in re.findall(r'error_reply\("([A-Z]+) ', text)}
     assert answered == {kind.code for kind in RefusedError.__subclasses__() if kind.code}

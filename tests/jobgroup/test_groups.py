@@ -1,4 +1,4 @@
-"""The Python API where no worker is needed: waiting, events, many groups at once."""
+"""The Python API without workers: waiting, events, many groups at once."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from jobgroup import GroupNotFoundError, GroupRemovedError, InvalidGroupStateError, JobGroups
-from testbed.sagas import Sagas
+from testbed.support.sagas import Sagas
 
 JOBS = [{"name": "pay", "queueName": "payments"}]
 
@@ -25,7 +25,7 @@ async def test_waiting_ends_with_the_group(sagas: Sagas) -> None:
     assert (await waiting).reason == "cancelled"
 
 
-async def test_waiting_for_nobody_and_waiting_too_long(sagas: Sagas) -> None:
+async def test_waiting_for_a_missing_group_and_waiting_too_long(sagas: Sagas) -> None:
     with pytest.raises(GroupNotFoundError, match="Group nobody not found"):
         await sagas.groups.wait_for_group("nobody")
     node = await sagas.groups.add_group("order", JOBS)
@@ -33,7 +33,7 @@ async def test_waiting_for_nobody_and_waiting_too_long(sagas: Sagas) -> None:
         await sagas.groups.wait_for_group(node.group_id, 0.01)
 
 
-async def test_events_are_those_of_groups_alone(sagas: Sagas) -> None:
+async def test_only_group_events_are_yielded(sagas: Sagas) -> None:
     node = await sagas.groups.add_group("order", JOBS)
     await sagas.groups.cancel_group(node.group_id)
     stream = sagas.groups.events("payments", last_id="0-0")
@@ -46,7 +46,7 @@ async def test_events_are_those_of_groups_alone(sagas: Sagas) -> None:
     assert event.fields["state"] == "FAILED"
 
 
-async def test_one_refusal_holds_up_no_other_group(sagas: Sagas) -> None:
+async def test_a_refused_group_does_not_affect_others(sagas: Sagas) -> None:
     group = {"name": "order", "jobs": JOBS, "group_id": "gone"}
     await sagas.groups.add_groups([group])
     await sagas.groups.cancel_group("gone")
@@ -64,14 +64,14 @@ async def test_a_running_group_is_not_removed(sagas: Sagas) -> None:
         await sagas.groups.remove_group("nobody")
 
 
-async def test_nobody_has_no_jobs(redis: Redis, redis_url: str, prefix: str) -> None:
+async def test_a_missing_group_has_no_jobs(redis: Redis, redis_url: str, prefix: str) -> None:
     async with JobGroups.connect(redis_url, prefix) as groups:
         with pytest.raises(GroupNotFoundError):
             await groups.get_group_jobs("nobody")
         assert await groups.get_group_state("nobody") is None
 
 
-async def test_more_calls_at_a_time_than_connections(sagas: Sagas) -> None:
+async def test_more_concurrent_calls_than_connections(sagas: Sagas) -> None:
     groups = sagas.groups
     nodes = await asyncio.gather(*(groups.add_group("order", JOBS) for _ in range(250)))
     found = await asyncio.gather(*(groups.get_group_state(node.group_id) for node in nodes))

@@ -6,10 +6,10 @@ import pytest
 from redis.asyncio import Redis
 
 from jobgroup import Store
-from jobgroup.queues import now_ms
-from jobgroup.replicas import Backlog
-from testbed.fixtures import ClientStarter, QueueNamer
-from testbed.stock import StockClient, hangs
+from jobgroup.model.backlog import Backlog
+from jobgroup.model.clock import now_ms
+from testbed.servers.stock import StockClient, hangs
+from testbed.support.fixtures import ClientStarter, QueueNamer
 
 HOUR = 3_600_000
 NAMES = ("payments", "payments:compensation")
@@ -52,7 +52,7 @@ async def test_jobs_are_counted_by_state(
     assert (everything.due, everything.next_in) == (3, None)
 
 
-async def test_what_is_due_counts_though_nobody_promotes_it(
+async def test_a_due_job_counts_before_it_is_promoted(
     redis: Redis, prefix: str, queue: QueueNamer, stock: ClientStarter
 ) -> None:
     client = await stock()
@@ -67,7 +67,7 @@ async def test_what_is_due_counts_though_nobody_promotes_it(
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_paused_queue_is_said_to_be(
+async def test_a_paused_queue_is_reported(
     redis: Redis, prefix: str, queue: QueueNamer, stock: ClientStarter, name: str
 ) -> None:
     client = await stock()
@@ -84,12 +84,12 @@ async def test_a_paused_queue_is_said_to_be(
     assert found.event != before  # so that whoever listens hears of it
 
 
-async def test_a_queue_nobody_has_seen_is_unknown_and_empty(redis: Redis, prefix: str) -> None:
+async def test_a_queue_that_does_not_exist_is_unknown_and_empty(redis: Redis, prefix: str) -> None:
     found = await read(redis, prefix, "nowhere:compensation")
     assert found == Backlog(False, False, 0, 0, 0, 0, 0, None, "0-0")
 
 
-async def test_a_spoilt_queue_holds_up_no_other(
+async def test_a_corrupt_queue_does_not_affect_others(
     redis: Redis,
     prefix: str,
     queue: QueueNamer,
@@ -97,15 +97,17 @@ async def test_a_spoilt_queue_holds_up_no_other(
 ) -> None:
     client = await start_client("bullmq6")
     await client.add(queue("payments"), "waits")
-    await redis.set(f"{prefix}:{queue('spoilt')}:active", "no list")
-    spoilt, found = await Store(redis, prefix).queues.backlogs([("spoilt", 0), ("payments", 0)])
-    assert isinstance(spoilt, str)
-    assert "WRONGTYPE" in spoilt
+    await redis.set(f"{prefix}:{queue('corrupt')}:active", "no list")
+    await redis.zadd(f"{prefix}:{queue('endless')}:delayed", {"never": float("inf")})
+    names = ["corrupt", "endless", "payments"]
+    corrupt, endless, found = await Store(redis, prefix).queues.backlogs([(n, 0) for n in names])
+    assert "WRONGTYPE" in str(corrupt)
+    assert isinstance(endless, str)
     assert isinstance(found, Backlog)
     assert found.waiting == 1
 
 
-async def test_whoever_waits_hears_of_a_queue_that_stirs(
+async def test_waiting_returns_the_queues_with_new_events(
     redis: Redis,
     prefix: str,
     queue: QueueNamer,

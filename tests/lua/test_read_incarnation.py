@@ -1,23 +1,23 @@
-"""read_epoch.lua on a real Redis."""
+"""read_incarnation.lua on a real Redis."""
 
 from redis.asyncio import Redis
 
-from jobgroup.scripts import load
+from jobgroup.store.scripts import load
 
-read_epoch = load("read_epoch")
+read_incarnation = load("read_incarnation")
 
 
-async def test_the_first_caller_names_the_epoch(redis: Redis, prefix: str) -> None:
-    key = f"{prefix}:epoch"
-    assert await read_epoch(redis, epoch=key, candidate="a") == "a"
-    assert await read_epoch(redis, epoch=key, candidate="b") == "a"
+async def test_the_first_caller_sets_the_incarnation(redis: Redis, prefix: str) -> None:
+    key = f"{prefix}:incarnation"
+    assert await read_incarnation(redis, incarnation=key, candidate="a") == "a"
+    assert await read_incarnation(redis, incarnation=key, candidate="b") == "a"
     assert await redis.ttl(key) == -1
     await redis.delete(key)
 
 
-async def test_an_emptied_redis_is_another_epoch(redis: Redis, prefix: str) -> None:
-    key = f"{prefix}:epoch"
-    await read_epoch(redis, epoch=key, candidate="a")
+async def test_an_emptied_redis_has_a_new_incarnation(redis: Redis, prefix: str) -> None:
+    key = f"{prefix}:incarnation"
+    await read_incarnation(redis, incarnation=key, candidate="a")
     await redis.delete(key)
-    assert await read_epoch(redis, epoch=key, candidate="b") == "b"
+    assert await read_incarnation(redis, incarnation=key, candidate="b") == "b"
     await redis.delete(key)

@@ -1,4 +1,4 @@
-"""read_totals.lua on a real Redis: groups are counted where the scripts have put them."""
+"""read_totals.lua on a real Redis, with groups that the other scripts parked."""
 
 import time
 from collections.abc import AsyncIterator
@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from jobgroup import JobGroups, Store, keys
-from jobgroup.snapshot import STATES, Totals
-from testbed.fixtures import QueueNamer
-from tests.sagas.stock_queue import StockConnection, StockQueue
+from jobgroup import JobGroups, Store
+from jobgroup.model import names
+from jobgroup.model.snapshot import STATES, Totals
+from testbed.support.fixtures import QueueNamer
+from tests.sagas.histories.stock_queue import StockConnection, StockQueue
 
 NONE = dict.fromkeys(STATES, 0)
 UNDO = {"name": "refund"}
@@ -19,7 +20,7 @@ MINUTE = 60_000
 
 @pytest.fixture
 async def groups(redis: Redis, prefix: str) -> AsyncIterator[JobGroups]:
-    """Give a test its groups; it may leave whatever it likes of them."""
+    """Return the groups of a test; all keys are deleted afterwards."""
     yield JobGroups(Store(redis, prefix))
     await redis.delete(prefix, *[key async for key in redis.scan_iter(f"{prefix}:*")])
 
@@ -44,7 +45,7 @@ async def created_at(groups: JobGroups, name: str) -> int:
 
 
 async def end(stock: StockQueue, well: bool = True) -> None:
-    """Work on the next job."""
+    """Take the next job and finish it."""
     holder = await stock.take("token")
     assert holder
     if well:
@@ -57,11 +58,11 @@ async def settle(groups: JobGroups, name: str) -> None:
     await groups.store.settle([(name, name), (name, f"{name}-undo")])
 
 
-async def test_without_groups_there_is_nothing_to_count(groups: JobGroups) -> None:
+async def test_totals_without_groups_are_zero(groups: JobGroups) -> None:
     assert await groups.store.totals() == Totals(NONE, {}, 0, 0)
 
 
-async def test_each_group_is_counted_in_the_state_it_is_in(
+async def test_groups_are_counted_by_state(
     redis: Redis, prefix: str, groups: JobGroups, stock: StockQueue, queue: QueueNamer
 ) -> None:
     undos = StockQueue(StockConnection(redis), prefix, queue("a:compensation"))
@@ -104,7 +105,7 @@ async def test_each_group_is_counted_in_the_state_it_is_in(
     assert "FAILED_COMPENSATION" not in totals.oldest
 
 
-async def test_a_group_does_not_grow_younger_when_it_is_settled(groups: JobGroups) -> None:
+async def test_settling_does_not_change_the_age_of_a_group(groups: JobGroups) -> None:
     made_at = await add(groups, "old", jobs=2)
     while int(time.time() * 1000) <= made_at:
         pass
@@ -112,12 +113,12 @@ async def test_a_group_does_not_grow_younger_when_it_is_settled(groups: JobGroup
     assert (await groups.store.totals()).oldest == {"ACTIVE": made_at}
 
 
-async def test_a_group_that_was_woken_waits_since_bullmq_noted_it(
+async def test_the_waiting_time_starts_with_the_event_of_bullmq(
     redis: Redis, prefix: str, groups: JobGroups, stock: StockQueue
 ) -> None:
     await add(groups, "order")
     await end(stock)
-    newest: Any = await redis.xrevrange(keys.events(prefix, keys.BOOKS), count=1)
+    newest: Any = await redis.xrevrange(names.events_key(prefix, names.LEDGER_QUEUE), count=1)
     ((note_id, note),) = newest
     assert note["jobId"] == "order"
     before = await now(redis)
@@ -137,33 +138,35 @@ async def wake(redis: Redis, prefix: str, name: str, ago: int) -> None:
     """Put a group on the wake-up list as BullMQ does, some time ago."""
     noted = {"event": "waiting", "jobId": name, "prev": "waiting-children"}
     at = await now(redis) - ago
-    await redis.xadd(keys.events(prefix, keys.BOOKS), noted, id=f"{at}-1")  # type: ignore[arg-type]
-    await redis.rpush(keys.wakeups(prefix), name)
+    await redis.xadd(names.events_key(prefix, names.LEDGER_QUEUE), noted, id=f"{at}-1")  # type: ignore[arg-type]
+    await redis.rpush(names.wakeups_key(prefix), name)
 
 
-async def test_the_first_of_the_list_is_what_counts(
+async def test_the_waiting_time_is_that_of_the_first_entry(
     redis: Redis, prefix: str, groups: JobGroups
 ) -> None:
     for name, ago in (("before", 9), ("first", 7), ("second", 5), ("third", 3)):
         await wake(redis, prefix, name, ago * MINUTE)
-    await redis.lpop(keys.wakeups(prefix))
+    await redis.lpop(names.wakeups_key(prefix))
     totals = await groups.store.totals()
     assert (totals.wakeups, totals.waited // MINUTE) == (3, 7)
 
 
-async def test_a_note_that_was_trimmed_away_is_older_than_those_left(
+async def test_a_trimmed_event_counts_as_the_oldest_that_is_left(
     redis: Redis, prefix: str, groups: JobGroups
 ) -> None:
     for name, ago in (("first", 9), ("second", 5), ("third", 3)):
         await wake(redis, prefix, name, ago * MINUTE)
-    await redis.xtrim(keys.events(prefix, keys.BOOKS), maxlen=2, approximate=False)
+    await redis.xtrim(names.events_key(prefix, names.LEDGER_QUEUE), maxlen=2, approximate=False)
     assert (await groups.store.totals()).waited // MINUTE == 5
 
 
-async def test_work_that_is_left_is_noted_too(redis: Redis, prefix: str, groups: JobGroups) -> None:
+async def test_a_group_with_work_left_has_an_event_too(
+    redis: Redis, prefix: str, groups: JobGroups
+) -> None:
     await add(groups, "large", jobs=300)
     await wake(redis, prefix, "somebody", ago=9 * MINUTE)
-    await redis.lpop(keys.wakeups(prefix))
+    await redis.lpop(names.wakeups_key(prefix))
     await groups.cancel_group("large")
     totals = await groups.store.totals()
     assert totals.wakeups == 1

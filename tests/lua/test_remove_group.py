@@ -1,4 +1,4 @@
-"""remove_group.lua on a real Redis, with jobs in the hands of stock code."""
+"""remove_group.lua on a real Redis, with jobs that stock code runs."""
 
 from collections.abc import AsyncIterator
 
@@ -6,19 +6,19 @@ import pytest
 from redis.asyncio import Redis
 
 from jobgroup import GroupNotFoundError, GroupRemovedError, InvalidGroupStateError, JobGroups, Store
-from jobgroup.store import TOMBSTONE
-from testbed.fixtures import QueueNamer
-from tests.sagas.stock_queue import StockConnection, StockQueue
+from jobgroup.store.store import TOMBSTONE
+from testbed.support.fixtures import QueueNamer
+from testbed.support.sagas import delete_residue
+from tests.sagas.histories.stock_queue import StockConnection, StockQueue
 
 JOBS = [{"name": "charge", "queueName": "a"}]
 
 
 @pytest.fixture
 async def groups(redis: Redis, prefix: str) -> AsyncIterator[JobGroups]:
-    """Give a test its groups; their tombstones go away after it."""
+    """Return the groups of a test; tombstones are deleted afterwards."""
     yield JobGroups(Store(redis, prefix))
-    books = f"{prefix}:_jobgroups"
-    await redis.delete(f"{books}:tomb:g", f"{books}:events", f"{books}:marker")
+    await delete_residue(redis, prefix)
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def stock(redis: Redis, prefix: str, queue: QueueNamer) -> StockQueue:
 
 
 async def complete_one(groups: JobGroups, stock: StockQueue) -> None:
-    """Bring a group of one job to its end."""
+    """Create a group of one job and complete it."""
     await groups.add_group("order", JOBS, group_id="g")
     holder = await stock.take("token")
     assert holder
@@ -59,7 +59,7 @@ async def test_a_running_group_is_not_removed(groups: JobGroups, stock: StockQue
     await groups.remove_group("g")
 
 
-async def test_a_job_whose_worker_died_is_not_left_as_a_ghost(
+async def test_a_job_whose_worker_died_is_removed_from_the_active_list(
     redis: Redis, prefix: str, groups: JobGroups, stock: StockQueue
 ) -> None:
     await complete_one(groups, stock)
@@ -73,7 +73,7 @@ async def test_a_job_whose_worker_died_is_not_left_as_a_ghost(
     assert await redis.lrange(f"{prefix}:a:wait", 0, -1) == []
 
 
-async def test_a_job_at_work_again_keeps_its_hash_until_it_ends(
+async def test_an_active_job_keeps_its_hash_until_it_finishes(
     redis: Redis, prefix: str, groups: JobGroups, stock: StockQueue
 ) -> None:
     await complete_one(groups, stock)

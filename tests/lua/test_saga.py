@@ -1,4 +1,4 @@
-"""lua/includes/saga.lua against the saga's table, for every state and every fact that matters."""
+"""lua/includes/saga.lua, for every state and all combinations of facts."""
 
 import itertools
 import json
@@ -6,13 +6,14 @@ import json
 import pytest
 from redis.asyncio import Redis
 
-from jobgroup.scripts import FOLDER
-from jobgroup.snapshot import ENDED
+from jobgroup.model.snapshot import ENDED, STATES
+from jobgroup.store.scripts import FOLDER
 
 SAGA = (FOLDER / "includes/saga.lua").read_text()
+SCORES = (FOLDER / "includes/state_scores.lua").read_text()
 DECIDE = f"""{SAGA}
 local answers = {{}}
-for n, case in ipairs(cjson.decode(ARGV[1])) do answers[n] = saga(case[1], case[2]) end
+for n, case in ipairs(cjson.decode(ARGV[1])) do answers[n] = saga.next_state(case[1], case[2]) end
 return answers
 """
 TOTAL = 2
@@ -41,7 +42,7 @@ FACTS = [
 
 
 def expected(state: str, facts: Facts) -> str:
-    """Say where a group goes, row by row of the table."""
+    """Return the next state according to the table."""
     everything_completed = facts["completed"] == facts["total"]
     given_up = facts["failed"] > 0 or facts["requested"]
     effects = facts["completed"] > 0 or facts["open"] > 0 or facts["undos"] > 0
@@ -61,8 +62,30 @@ async def decide(redis: Redis, cases: list[tuple[str, Facts]]) -> list[str]:
     return answers
 
 
-@pytest.mark.parametrize("state", ["ACTIVE", "COMPENSATING", *sorted(ENDED)])
-async def test_every_transition_is_one_of_the_table(redis: Redis, state: str) -> None:
+async def test_lua_and_python_know_the_same_states(redis: Redis) -> None:
+    source = f"""{SAGA}
+    local ends = {{}}
+    for state in pairs(SAGA) do ends[state] = saga.is_terminal(state) end
+    return cjson.encode(ends)"""
+    ends = json.loads(await redis.eval(source, 0))
+    assert ends == {state: state in ENDED for state in STATES}
+
+
+async def test_every_state_has_scores_of_its_own(redis: Redis) -> None:
+    scores, above = json.loads(
+        await redis.eval(f"{SCORES} return cjson.encode({{ state_scores() }})", 0)
+    )
+    assert scores.keys() == set(STATES)
+    lowest = sorted(scores.values())
+    far_future = 4_000_000_000_000  # milliseconds: the year 2096
+    assert far_future < above
+    assert all(above + far_future < b - a for a, b in itertools.pairwise(lowest))
+    assert max(scores["ACTIVE"], scores["COMPENSATING"]) < scores["FAILED"]
+    assert max(scores["FAILED"], scores["FAILED_COMPENSATION"]) < scores["COMPLETED"]
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_every_transition_is_in_the_table(redis: Redis, state: str) -> None:
     cases = [(state, facts) for facts in FACTS]
     answers = await decide(redis, cases)
     wrong = [
@@ -73,7 +96,7 @@ async def test_every_transition_is_one_of_the_table(redis: Redis, state: str) ->
     assert wrong == []
 
 
-async def test_no_path_leads_back_and_every_path_ends(redis: Redis) -> None:
+async def test_no_transition_leads_back(redis: Redis) -> None:
     rank = {"ACTIVE": 0, "COMPENSATING": 1, **dict.fromkeys(ENDED, 2)}
     cases = [(state, facts) for state in rank for facts in FACTS]
     for (state, _), to in zip(cases, await decide(redis, cases), strict=True):

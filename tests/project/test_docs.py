@@ -1,7 +1,7 @@
-"""The README and the docs are true: what they have their reader type prints what they say.
+"""The pages are right: the commands that they show print what the pages show.
 
-Every fenced block is claimed by its language; one that nothing here knows is refused. The pages are
-read on the parts of the demo: an API server, Redis, the operator and the example's workers.
+A test handles each fenced block by its language; a block in an unknown language fails. The commands
+run on the parts of the demo: an API server, Redis, the operator and the workers of the example.
 """
 
 import json
@@ -16,40 +16,41 @@ import pytest
 import yaml
 
 from jobgroup import __version__
-from jobgroup.scripts import FOLDER
-from testbed import own_images
-from testbed.apiserver import ApiServer, KubectlError
-from testbed.chart import helm
+from jobgroup.store.scripts import FOLDER
+from testbed import ROOT
 from testbed.demo.parts import Parts
-from testbed.examples import ORDERS
-from testbed.pages import ROOT, Block, Command, Page, blocks, pages
-from testbed.reader import Reader
-from testbed.resources import Resources, manifest
-from testbed.waiting import wait_for
+from testbed.images import project
+from testbed.servers.apiserver import ApiServer, KubectlError
+from testbed.support.chart import helm
+from testbed.support.examples import ORDERS
+from testbed.support.pages import Block, Command, Page, blocks, pages
+from testbed.support.reader import Reader
+from testbed.support.resources import Resources, manifest
+from testbed.support.waiting import wait_for
 
-# What is done with the blocks of each language, in the tests below.
+# The languages of blocks that the tests below handle.
 LANGUAGES = {"console", "yaml", "json", "python", "js", "mermaid", ""}
-# The folder in which a page is read, if not the project's.
+# The folder in which the commands of a page run, if not the root of the project.
 HOMES = {"docs/command-line.md": ORDERS, "examples/order-fulfilment/README.md": ORDERS}
-# The workers that stand on a page.
+# The files of a page that are workers.
 WORKERS = {"docs/guide.md": ["flights.mjs", "hotels.py"]}
-# Pages whose numbers are those of another day.
+# Pages whose numbers differ from run to run.
 NUMBERS = {"docs/workerpool.md"}
 ENDLESS = re.compile(r"jobgroup drive(?! --once)|--watch|^node |kopf run")
-# What needs a container engine. Tests below take these commands from the pages and say what for.
+# Commands that need a container engine; tests below check their arguments instead.
 ENGINE = re.compile(r"^docker (build|push) ")
-# The page that is read in a cluster of its own, in which nothing is installed yet.
+# The page whose commands run on an API server of its own, on which nothing is installed.
 INSTALLING = "docs/installing.md"
 # Kinds of tools that are not installed here.
 FOREIGN = {"Kustomization"}
-# Blocks of no language: a map of the folders, what workers say, and what a driver says. Here that
-# may be the operator, which says it elsewhere; tests/jobgroup/test_main_following.py has the lines.
+# Blocks of no language: the tree of folders, and what workers and a driver print. Here the operator
+# may be the driver, and it prints elsewhere; tests/jobgroup/cli/test_verbs.py tests these lines.
 EXAMPLE = "examples/order-fulfilment/README.md"
-TEXTS = {"README.md", EXAMPLE, "docs/command-line.md"}
+TEXTS = {"docs/design.md", EXAMPLE, "docs/command-line.md"}
 
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace"}
 LOCAL = "redis://127.0.0.1:6379/0"
-# How the image is run; tests/e2e/test_image.py runs what is in it.
+# How the image is run; tests/e2e/test_image.py runs the image itself.
 IMAGE = rf"^docker run --rm --read-only jobgroup-operator:{__version__} "
 
 PAGES = pages()
@@ -57,7 +58,7 @@ PAGES = pages()
 Adapt = Callable[[Command], Command]
 
 
-def test_every_block_is_claimed() -> None:
+def test_every_block_has_a_known_language() -> None:
     strange = [
         str(each) for page in PAGES for each in page.blocks if each.language not in LANGUAGES
     ]
@@ -68,7 +69,7 @@ def test_every_block_is_claimed() -> None:
     } == set()
 
 
-def leads_somewhere(page: Page, link: str) -> bool:
+def has_target(page: Page, link: str) -> bool:
     path, _, anchor = link.partition("#")
     target = ((ROOT / page.path).parent / path).resolve() if path else ROOT / page.path
     if re.match(r"https?://", link):
@@ -77,13 +78,13 @@ def leads_somewhere(page: Page, link: str) -> bool:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
-def test_every_link_leads_somewhere(page: Page) -> None:
-    broken = [link for link in page.links if not leads_somewhere(page, link)]
+def test_every_link_has_a_target(page: Page) -> None:
+    broken = [link for link in page.links if not has_target(page, link)]
     assert broken == []
 
 
 def read(parts: Parts, page: Page, adapt: Adapt) -> None:
-    """Type what a page says, in its order."""
+    """Run the commands of a page, in their order."""
     home, any_number = HOMES.get(page.path, ROOT), page.path in NUMBERS
     with Reader(parts, page, home, any_number) as reader:
         if page.path in BEFORE:
@@ -107,7 +108,7 @@ def changed(command: Command, changes: dict[str, str]) -> Command:
 
 
 def adapted(command: Command) -> Command:
-    """Have a command do here what it does elsewhere, or say what it would do."""
+    """Change a command so that it runs here, or prints what it would do."""
     changes = {
         r"\bmake\b": "make --dry-run",
         r"^npm install\b": "npm install --dry-run --offline",
@@ -122,25 +123,25 @@ def adapted(command: Command) -> Command:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if page.commands and page.path != INSTALLING], ids=str
 )
-def test_what_a_page_has_its_reader_type_prints_what_it_says(shop: Parts, page: Page) -> None:
+def test_the_commands_of_a_page_print_what_the_page_shows(shop: Parts, page: Page) -> None:
     read(shop, page, adapted)
 
 
 @pytest.fixture
 def fresh(open_shop: Parts, tmp_path: Path) -> Iterator[Parts]:
-    """Give a cluster without the operator; the programs are those of the shop."""
+    """Start an API server without the operator; the programs are those of the demo."""
     (tmp_path / "bin").symlink_to(open_shop.folder / "bin")
     with ApiServer(tmp_path) as api:
         yield replace(open_shop, folder=tmp_path, api=api)
 
 
-def test_the_chart_is_installed_upgraded_and_uninstalled_as_its_page_says(fresh: Parts) -> None:
+def test_the_commands_for_the_chart_install_upgrade_and_uninstall_it(fresh: Parts) -> None:
     def here(command: Command) -> Command:
         changes = {
             r"\bmake\b": "make --dry-run",
-            # The rights of deploy/rbac.yaml are there already, under the same names.
+            # The test API server already has the roles of deploy/rbac.yaml, with the same names.
             r"^helm install\b": "helm install --take-ownership",
-            # Nobody runs pods here; tests/deploy/test_release.py does what the hook's pod does.
+            # No pods run here; tests/deploy/test_release.py does what the pod of the hook does.
             r"^helm uninstall\b": "helm uninstall --no-hooks --ignore-not-found",
         }
         return changed(command, changes)
@@ -149,8 +150,8 @@ def test_the_chart_is_installed_upgraded_and_uninstalled_as_its_page_says(fresh:
     assert "jobgroups.dev" not in fresh.api.kubectl("get", "crds,clusterroles", "-o", "name")
 
 
-def troubles(parts: Parts, reader: Reader) -> None:
-    """Have a group that nobody works on, one whose undo failed, and one without a resource."""
+def problems(parts: Parts, reader: Reader) -> None:
+    """Create a group without workers, one whose undo failed, and one without a resource."""
     train = {"name": "book-train", "queueName": "trains"}
     parcel = {"orderId": "1", "city": "Atlantis"}
     ship = {"name": "book-shipping", "queueName": "shipping", "data": parcel}
@@ -164,12 +165,12 @@ def troubles(parts: Parts, reader: Reader) -> None:
     assert "FAILED_COMPENSATION" in said
 
 
-# What has to have happened before a page is read.
-BEFORE: dict[str, Callable[[Parts, Reader], None]] = {"docs/runbooks.md": troubles}
+# What must be done before the commands of a page run.
+BEFORE: dict[str, Callable[[Parts, Reader], None]] = {"docs/runbooks.md": problems}
 
 
-def test_a_command_in_a_sentence_is_one_that_is_typed_somewhere() -> None:
-    """Three words name a command; more are one that somebody will copy."""
+def test_a_block_runs_every_command_that_a_sentence_mentions() -> None:
+    """Up to three words only name a command; readers copy longer ones."""
     typed = [command.text for page in PAGES for command in page.commands]
     tools = r"([A-Z_\d]+=\S+ )*(docker|helm|kopf|kubectl|make|npm|pip|python|redis-cli) "
     untyped = [
@@ -203,14 +204,14 @@ def test_the_image_that_is_built_and_pushed_is_the_one_that_is_installed() -> No
 def test_the_images_that_the_example_builds_are_those_that_its_pods_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """And they are built from the files that the end-to-end tests build them from."""
+    """Check also that the end-to-end tests build them from the same files."""
     (builds,) = commands(r"^docker build -f (\S+) -t (\S+) \.$").values()
     manifests = "".join(path.read_text() for path in ORDERS.glob("*.yaml"))
     assert {each[2] for each in builds} == set(re.findall(r"image: (\S+)", manifests))
     files = []
 
     class Builder:
-        """Has every base image, and notes what it is to build."""
+        """Has every base image, and records what it is asked to build."""
 
         def has(self, image: str) -> bool:
             return not image.startswith("jobgroup/workers")
@@ -220,11 +221,11 @@ def test_the_images_that_the_example_builds_are_those_that_its_pods_run(
 
     monkeypatch.setenv("JOBGROUP_CACHE", str(tmp_path / "cache"))
     (nothing := tmp_path / "nothing").mkdir()
-    monkeypatch.setattr(own_images, "wheels", lambda _: nothing)
-    monkeypatch.setattr(own_images, "npm_cache", lambda _: nothing)
+    monkeypatch.setattr(project, "wheels", lambda _: nothing)
+    monkeypatch.setattr(project, "npm_cache", lambda _: nothing)
     builder: Any = Builder()
-    own_images.python_workers(builder)
-    own_images.node_workers(builder)
+    project.python_workers(builder)
+    project.node_workers(builder)
     assert files == [each[1] for each in builds]
 
 
@@ -240,7 +241,7 @@ def test_manifests_are_accepted(open_shop: Parts, block: Block) -> None:
         open_shop.api.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(document))
 
 
-def test_the_policy_keeps_a_namespace_to_its_own_queues(shop: Parts) -> None:
+def test_the_policy_restricts_a_namespace_to_its_own_queues(shop: Parts) -> None:
     (policy,) = [block.text for block in blocks("yaml") if block.file == "queues.yaml"]
     resources = Resources(shop.api, "default")
 
@@ -265,7 +266,7 @@ def test_the_policy_keeps_a_namespace_to_its_own_queues(shop: Parts) -> None:
 
 
 @pytest.mark.parametrize("block", blocks("json"), ids=str)
-def test_json_can_be_read(block: Block) -> None:
+def test_json_is_valid(block: Block) -> None:
     assert json.loads(block.text)
 
 
@@ -279,7 +280,7 @@ def test_python_runs(shop: Parts, block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", blocks("mermaid"), ids=str)
-def test_pictures_are_simple_and_name_what_there_is(block: Block) -> None:
+def test_diagrams_are_simple_and_name_existing_scripts(block: Block) -> None:
     first, *arrows = block.text.splitlines()
     assert first == "flowchart LR"
     place = r"\w+(\[[\w ,]+\])?"
@@ -296,16 +297,32 @@ def test_the_design_names_every_decision() -> None:
     assert named == [(str(int(name[:4])), name) for name in kept]
 
 
-def test_the_map_of_the_folders_is_right() -> None:
-    (folders,) = [block for block in blocks("") if block.page == "README.md"]
-    above = ROOT
-    for line in folders.text.splitlines():
-        name = line.split()[0]
-        above = above if line.startswith(" ") else ROOT / name
-        assert (above / name if line.startswith(" ") else above).exists(), line
+def test_the_tree_in_the_design_page_exists() -> None:
+    (tree,) = [block for block in blocks("") if block.page == "docs/design.md"]
+    parents = [ROOT]
+    for line in tree.text.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        path = parents[depth] / line.split()[0]
+        assert path.exists(), line
+        parents[depth + 1 :] = [path]
 
 
-def test_the_workers_of_the_example_say_what_its_page_says(shop: Parts) -> None:
+def test_the_tree_in_the_design_page_lists_every_package() -> None:
+    (tree,) = [block for block in blocks("") if block.page == "docs/design.md"]
+    listed = set(re.findall(r"^ *([\w.]+)/", tree.text, re.MULTILINE))
+    folders = (ROOT / "operator/handlers", ROOT / "operator/jobgroup", ROOT / "testbed")
+    packages = {init.parent.name for each in folders for init in each.glob("*/__init__.py")}
+    assert packages - listed == set()
+
+
+def test_the_paths_in_the_change_table_exist() -> None:
+    text = (ROOT / "docs/design.md").read_text().partition("## Where a change goes")[2]
+    paths = re.findall(r"`((?:\.\./|handlers/|jobgroup/|lua/)[^`<>]*)`", text.partition("\n## ")[0])
+    assert len(paths) > 25
+    assert [path for path in paths if not (ROOT / "operator" / path).exists()] == []
+
+
+def test_the_workers_of_the_example_print_what_its_page_shows(shop: Parts) -> None:
     (text,) = [block for block in blocks("") if block.page == EXAMPLE]
     shop.api.kubectl("apply", "-f", str(ORDERS / "order-refused.yaml"))
     shop.api.kubectl("wait", "--for=condition=Finished", "jobgroups", "--all", "--timeout=120s")

@@ -1,4 +1,4 @@
-"""The examples run as they stand: one order that succeeds and one that fails and is undone."""
+"""The examples run unchanged: one order completes, one fails and is undone."""
 
 import asyncio
 import json
@@ -14,17 +14,18 @@ import pytest
 import yaml
 from redis.asyncio import Redis
 
-from jobgroup import Driver, GroupState, JobGroups, keys
-from jobgroup.definition import read_plans
-from jobgroup.listeners import has_listener
-from jobgroup.queues import Queues
-from testbed.apiserver import ApiServer
-from testbed.examples import BOOKS, ORDERS, book_keys, node_worker, python_worker
-from testbed.fixtures import QueueNamer
-from testbed.processes import leashed
-from testbed.redis_server import RedisServer
-from testbed.stock import CLIENTS, PATIENCE_SECONDS, StockClient
-from testbed.waiting import eventually
+from jobgroup import Driver, GroupState, JobGroups
+from jobgroup.cli.manifest import read_plans
+from jobgroup.model import names
+from jobgroup.resource.listeners import has_worker
+from jobgroup.store.queues import Queues
+from testbed.servers.apiserver import ApiServer
+from testbed.servers.processes import leashed
+from testbed.servers.redis import RedisServer
+from testbed.servers.stock import CLIENTS, StockClient
+from testbed.support.examples import BOOKS, ORDERS, book_keys, node_worker, python_worker
+from testbed.support.fixtures import QueueNamer
+from testbed.support.waiting import PATIENCE_SECONDS, eventually
 
 ROOT = ORDERS.parents[1]
 ORDER = (ORDERS / "order.yaml").read_text()
@@ -46,7 +47,7 @@ Starter = Callable[..., Any]
 
 @pytest.fixture
 async def groups(redis_url: str, prefix: str, queue: QueueNamer) -> AsyncIterator[JobGroups]:
-    """Drive groups beside the test; they and what they leave behind are removed afterwards."""
+    """Drive groups during the test, and remove them and their keys afterwards."""
     for name in QUEUES:
         queue(name)
     async with JobGroups.connect(redis_url, prefix) as groups:
@@ -54,17 +55,17 @@ async def groups(redis_url: str, prefix: str, queue: QueueNamer) -> AsyncIterato
         yield groups
         driving.cancel()
         await asyncio.wait([driving])
-        redis, books = groups.store.redis, keys.books(prefix)
+        redis, books = groups.store.redis, names.ledger_key(prefix)
         for group_id in await redis.zrange(f"{books}:saga:ended", 0, -1):
             await groups.remove_group(str(group_id))
         left = [key async for key in redis.scan_iter(f"{books}:tomb:*")]
         left += [key async for key in redis.scan_iter(f"{prefix}-shop:*")]
-        await redis.delete(f"{books}:events", keys.marker(prefix), *left)
+        await redis.delete(f"{books}:events", names.marker_key(prefix), *left)
 
 
 @pytest.fixture(params=["node", "python"])
 def worker(request: pytest.FixtureRequest, redis_url: str, prefix: str, tmp_path: Path) -> Starter:
-    """Run the example's worker of one kind; pytest runs the test once for each."""
+    """Run the worker of the example; pytest runs the test once for each language."""
     command = node_worker(tmp_path) if request.param == "node" else python_worker()
 
     @asynccontextmanager
@@ -91,7 +92,7 @@ async def hear(process: Worker) -> str:
 
 
 async def leave(process: Worker) -> list[str]:
-    """Ask a worker to end, and return what it had said and was not heard yet."""
+    """Stop a worker, and return the output that was not read yet."""
     process.send_signal(signal.SIGTERM)
     output, _ = await process.communicate()
     assert process.returncode == 0
@@ -99,14 +100,14 @@ async def leave(process: Worker) -> list[str]:
 
 
 async def run(groups: JobGroups, text: str) -> GroupState:
-    """Add the order of a file, as the command line does, and wait for its end."""
+    """Add the order of a file, as the command line does, and wait until it ends."""
     plans = read_plans(text, "order.yaml")
     assert await groups.store.create(plans) == [True]
     return await groups.wait_for_group(plans[0].group_id, PATIENCE_SECONDS)
 
 
 async def books(groups: JobGroups, prefix: str) -> dict[str, dict[str, str]]:
-    """Return what the shop has in its books."""
+    """Return the entries of the shop's books."""
     redis: Any = groups.store.redis
     return {book: await redis.hgetall(key) for book, key in book_keys(prefix).items()}
 
@@ -161,7 +162,7 @@ async def test_what_runs_twice_is_done_and_undone_once(
     assert not any((await books(groups, prefix)).values())
 
 
-async def test_a_job_that_no_worker_knows_is_failed_at_once_and_the_others_undone(
+async def test_a_job_of_an_unknown_name_fails_at_once_and_the_others_are_undone(
     groups: JobGroups, worker: Starter
 ) -> None:
     charge = {"name": "charge-payment", "queueName": "payments", "data": PAYMENT}
@@ -183,7 +184,7 @@ async def test_a_deployment_works_on_the_queue_it_is_for(
 
     async def is_there() -> bool:
         found = await Queues(groups.store.redis, prefix).connections() or ()
-        return {name for name in names if has_listener(prefix, name, found)} == {
+        return {name for name in names if has_worker(prefix, name, found)} == {
             "payments:compensation"
         }
 
@@ -192,12 +193,12 @@ async def test_a_deployment_works_on_the_queue_it_is_for(
         await leave(process)
 
 
-async def test_a_job_that_is_just_taken_when_the_worker_is_told_to_leave_is_finished(
+async def test_a_worker_that_is_stopped_while_it_fetches_a_job_finishes_that_job(
     prefix: str, worker: Starter, tmp_path: Path
 ) -> None:
     base = f"{prefix}:payments"
     job: dict[Any, Any] = {"name": "charge-payment", "data": json.dumps(PAYMENT), "opts": "{}"}
-    # A Redis of its own, for all who write to it are kept waiting.
+    # A Redis of its own, because all writers to it are paused.
     with RedisServer(tmp_path) as server:
         settings = {"REDIS_URL": server.url, "QUEUES": "payments", "WORK_MS": "500"}
         async with (
@@ -206,7 +207,7 @@ async def test_a_job_that_is_just_taken_when_the_worker_is_told_to_leave_is_fini
         ):
 
             async def asks(command: str) -> None:
-                """Wait until the worker has asked for this, and has no answer yet."""
+                """Wait until the worker has sent this command and waits for the reply."""
 
                 async def last() -> bool:
                     return any(each["cmd"] == command for each in await redis.client_list())
@@ -215,7 +216,7 @@ async def test_a_job_that_is_just_taken_when_the_worker_is_told_to_leave_is_fini
 
             assert await hear(process) == "working"
             await asks("bzpopmin")
-            # It is woken at once, and gets no answer when it asks for the job.
+            # The worker wakes up at once, and gets no reply when it asks for the job.
             pipeline = redis.pipeline(transaction=False)
             pipeline.hset(
                 f"{base}:late", mapping={**job, "timestamp": 1, "delay": 0, "priority": 0}
@@ -233,7 +234,7 @@ async def test_a_job_that_is_just_taken_when_the_worker_is_told_to_leave_is_fini
             assert await redis.zrange(f"{base}:completed", 0, -1) == ["late"]
 
 
-async def test_a_queue_that_the_worker_has_nothing_for_is_said(worker: Starter) -> None:
+async def test_a_worker_refuses_a_queue_it_has_no_code_for(worker: Starter) -> None:
     async with worker(QUEUES="payments,mails") as process:
         _, said = await process.communicate()
         assert process.returncode != 0

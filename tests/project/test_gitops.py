@@ -1,4 +1,4 @@
-"""What the guide has Argo CD and Flux look at, on real sagas and pools in each lasting state."""
+"""The health checks of the guide for Argo CD and Flux, on real sagas and pools."""
 
 import json
 import re
@@ -9,10 +9,10 @@ import yaml
 from redis import Redis
 
 from testbed.demo.parts import Parts
-from testbed.pages import Page
-from testbed.resources import Resources, manifest
-from testbed.waiting import wait_for
-from testbed.workloads import pool, workload
+from testbed.support.pages import Page
+from testbed.support.resources import Resources, manifest
+from testbed.support.waiting import wait_for
+from testbed.support.workloads import pool, workload
 
 GUIDE = [
     document
@@ -28,7 +28,7 @@ LOSE = {**SHIP, "data": {"orderId": "1", "city": "Atlantis"}}
 NOBODY = {"name": "book-train", "queueName": "trains"}
 ENDLESS = {"attempts": 20, "backoff": {"type": "exponential", "delay": 1000}}
 REFUND = {"charge-payment": {"name": "refund-payment", "data": {"note": "no"}}}
-# It finds no return value, fails, and waits for an hour.
+# The undo finds no return value, fails, and is retried after an hour.
 LATER = {"book-shipping": {"name": "cancel-shipping", "when": "Started", "opts": {"backoff": HOUR}}}
 STRANGE = {"book-shipping": {"name": "sing", "when": "Started"}}
 
@@ -42,7 +42,7 @@ SAGAS = [
     manifest("given-up", CHARGE, cancel=True),
     manifest("wrong", {**CHARGE, "opts": ENDLESS}),
 ]
-# The reason of each one's condition Ready: only then it is looked at.
+# The reason of the condition Ready of each; the test waits for these.
 REASONS = {
     "done": "Completed",
     "undone": "Failed",
@@ -87,7 +87,7 @@ def argo_cd(shop: Parts, resource: dict[str, Any]) -> str:
     return str(health["status"])
 
 
-def test_the_tools_are_told_how_a_saga_goes(shop: Parts) -> None:
+def test_the_health_checks_report_the_state_of_a_saga(shop: Parts) -> None:
     new = shop.api.kubectl(
         "create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(SAGAS[0])
     )
@@ -119,16 +119,16 @@ def test_the_tools_are_told_how_a_saga_goes(shop: Parts) -> None:
 
 
 def flux(shop: Parts) -> dict[str, str]:
-    """Evaluate the expressions for every saga, by the CEL of the API server.
+    """Evaluate the expressions for every saga with the CEL of the API server.
 
-    An admission policy that only warns has them say what they come to.
+    An admission policy that only warns returns their values in its warnings.
     """
     (kustomization,) = [each for each in GUIDE if each["kind"] == "Kustomization"]
     (checks,) = kustomization["spec"]["healthCheckExprs"]
     assert (checks["apiVersion"], checks["kind"]) == ("jobgroups.dev/v1alpha1", "JobGroup")
     said = "'health of ' + object.metadata.name + ':'"
     for name in ("current", "failed"):
-        # Flux calls the parts of an object by their names alone.
+        # Flux writes `status` where a policy needs `object.status`.
         expression = re.sub(r"(?<![.\w])status\.", "object.status.", checks[name])
         said += f" + (({expression}) ? ' {name}' : ' not {name}')"
     rule = {"apiGroups": ["jobgroups.dev"], "apiVersions": ["v1alpha1"], "resources": ["jobgroups"]}
@@ -166,8 +166,8 @@ def flux(shop: Parts) -> dict[str, str]:
     return answers
 
 
-def test_argo_cd_is_told_how_a_pool_goes(shop: Parts) -> None:
-    # The saga makes its queues known.
+def test_argo_cd_shows_the_health_of_a_pool(shop: Parts) -> None:
+    # The saga creates the queues.
     workloads = workload("counting"), workload("resting")
     Resources(shop.api, "default").apply(manifest("done", CHARGE), *workloads, *POOLS)
     pools = settled(shop, "workerpools", POOL_REASONS)

@@ -1,4 +1,4 @@
-"""The front door: what it lists, what it says when it cannot, what it leaves behind."""
+"""The Makefile: what it lists, what it prints when it cannot go on, and that it leaves nothing."""
 
 import os
 import re
@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.processes import is_running
-from testbed.waiting import wait_for
-
-ROOT = Path(__file__).resolve().parents[1]
+from testbed import ROOT
+from testbed.servers.processes import is_running
+from testbed.support.waiting import wait_for
 
 
 def make(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -25,11 +24,17 @@ def make(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_make_alone_lists_every_target_in_one_line() -> None:
+def test_make_without_a_target_lists_every_target_in_one_line() -> None:
     targets = re.findall(r"^\.PHONY: (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     listed = re.findall(r"^  make (\S+) +\S", make().stdout, re.MULTILINE)
     assert listed == targets
-    assert {"install", "lint", "test", "e2e", "verify", "clean"} <= set(listed)
+    assert {"install", "lint", "unit", "test", "histories", "e2e", "verify"} <= set(listed)
+
+
+def test_ci_runs_the_tiers_of_verify_in_their_order() -> None:
+    (tiers,) = re.findall(r"^verify: (.+?) ##", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    steps = re.findall(r"step make ([^\n&]+)", (ROOT / ".ci/run").read_text())
+    assert [each.strip() for each in steps] == ["install", *tiers.split(), "demo-kind CI=1"]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +44,7 @@ def test_make_alone_lists_every_target_in_one_line() -> None:
         ('case "$2" in *ensurepip*) exit 1;; esac', "apt-get install python3-venv"),
     ],
 )
-def test_a_python_that_will_not_do_is_said_in_a_sentence(
+def test_install_explains_in_a_sentence_why_a_python_does_not_suffice(
     tmp_path: Path, script: str, sentence: str
 ) -> None:
     python = tmp_path / "python"
@@ -51,7 +56,7 @@ def test_a_python_that_will_not_do_is_said_in_a_sentence(
     assert not (tmp_path / "venv").exists()
 
 
-def test_an_index_out_of_reach_is_said_in_a_sentence_and_not_taken_for_installed(
+def test_install_explains_in_a_sentence_that_pip_reaches_no_index_and_is_not_complete(
     tmp_path: Path,
 ) -> None:
     offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_NO_CACHE_DIR": "1"}
@@ -59,6 +64,16 @@ def test_an_index_out_of_reach_is_said_in_a_sentence_and_not_taken_for_installed
     assert done.returncode == 2
     assert "check that this machine reaches a package index" in done.stderr
     assert not (tmp_path / "venv" / ".installed").exists()
+
+
+def test_install_does_not_empty_the_folder_that_a_link_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/kept").touch()
+    (tmp_path / "venv").symlink_to(tmp_path / "theirs")
+    done = make("install", f"VENV={tmp_path}/venv")
+    assert done.returncode == 2
+    assert "is a link" in done.stderr
+    assert (tmp_path / "theirs/kept").exists()
 
 
 def test_nothing_outlives_a_killed_make(tmp_path: Path) -> None:
@@ -73,14 +88,9 @@ async def test_hangs(redis):
     note.with_suffix(".part").rename(note)
     time.sleep(600)
 """)
-    # -o lint: take the tree for linted, this is about the last step.
-    command = [
-        "make",
-        "-o",
-        "lint",
-        "test",
-        f"ARGS=-c pyproject.toml -k 'hangs or fails' -p testbed.fixtures {inner}",
-    ]
+    # -o lint: omit the prerequisite, because this is about the last step.
+    arguments = f"-c pyproject.toml -p testbed.support.fixtures {inner}"
+    command = ["make", "-o", "lint", "test", f"ARGS={arguments}"]
     env = {key: value for key, value in os.environ.items() if key != "REDIS_URL"}
     with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL) as run:
         try:

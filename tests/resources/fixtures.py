@@ -1,9 +1,9 @@
-"""The stage of the operator's tests: one operator for all that do not harm it.
+"""Fixtures of the operator's tests: one operator for all tests that do not break it.
 
 shared      an API server, a Redis and an operator, for the whole session
-resources   JobGroups in a namespace of this test's own, seen to by the shared operator
+resources   JobGroups in a namespace of this test's own, reconciled by the shared operator
 worker      starts stock clients on the shared Redis
-quiet_api   an API server that the shared operator does not look at
+quiet_api   an API server that the shared operator does not watch
 kubectl     kubectl in a namespace of this test's own on that server
 stage       operators, a Redis and workers for a test that breaks them, on that server
 island      the same on an API server with controllers
@@ -16,20 +16,20 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from testbed.apiserver import ApiServer
-from testbed.operators import OperatorProcess, start_operator
-from testbed.redis_server import RedisServer
-from testbed.resources import Resources, install_crds
-from testbed.stages import Stage
-from testbed.stock import StockClient
-from tests.handlers.applied import Kubectl
+from testbed.servers.apiserver import ApiServer
+from testbed.servers.operator import OperatorProcess, start_operator
+from testbed.servers.redis import RedisServer
+from testbed.servers.stock import StockClient
+from testbed.support.resources import Resources, install_crds
+from testbed.support.stages import Stage
+from tests.resources.admission.applied import Kubectl
 
 PREFIX = "bull"
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What all these tests stand on."""
+    """The servers and the operator that these tests share."""
 
     api: ApiServer
     redis: RedisServer
@@ -59,7 +59,7 @@ def store(shared: Shared) -> Iterator[Redis]:
 
 @pytest.fixture
 async def worker(shared: Shared) -> AsyncIterator[Callable[[str], Awaitable[StockClient]]]:
-    """Start stock clients; none outlives the test."""
+    """Start stock clients, and kill them after the test."""
     clients: list[StockClient] = []
 
     async def start(flavour: str = "bullmq6") -> StockClient:

@@ -1,24 +1,24 @@
-"""What tests of the operator share: names of a test's own, and looks into Redis behind its back."""
+"""Helpers for tests of the operator: unique names, and direct reads of Redis."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from redis import Redis
 
-from testbed.resources import Resources, until
-from testbed.sagas import GROUP_EVENTS
-from testbed.stock import StockClient
+from testbed.servers.stock import StockClient
+from testbed.support.resources import Resources, until
+from testbed.support.sagas import GROUP_EVENTS
 
 Starter = Callable[[str], Awaitable[StockClient]]
 
-# Long enough for nothing to happen by itself in a test.
+# Longer than any test.
 HOUR = 3_600_000
-# An undo that is tried again without a wait.
+# An undo that is retried at once.
 SOON = {"type": "fixed", "delay": 1}
 
 
 def own(resources: Resources, *names: str) -> list[str]:
-    """Name queues of this test's own, for all tests share one Redis."""
+    """Return unique queue names: the tests share one Redis."""
     return [f"{name}-{resources.namespace}" for name in names]
 
 
@@ -43,12 +43,12 @@ def newest_entry(store: Redis, stream: str) -> str:
 
 
 def kinds(store: Redis, queue: str) -> list[str]:
-    """Return what the group events of a queue's stream are called, in order."""
+    """Return the names of the group events of a queue's stream, in order."""
     return [event for event, _ in told(store, queue)]
 
 
 def keys_with(store: Redis, text: str) -> list[str]:
-    """Return the keys that have this in their name, a group's tombstone excepted."""
+    """Return the keys with this text in their name, without tombstones."""
     found = [str(key) for key in store.scan_iter(f"*{text}*", count=1000)]
     return sorted(key for key in found if ":tomb:" not in key)
 
@@ -67,12 +67,12 @@ def traces(store: Redis, group: str) -> list[str]:
 
 
 def saga(store: Redis, queue: str, group: str) -> dict[str, str]:
-    """Return a group's own hash; `queue` is that of its first job."""
+    """Return the hash of a group; `queue` is the queue of its first job."""
     return cast(dict[str, str], store.hgetall(f"bull:{queue}:groups:{group}"))
 
 
 def ends_in_redis(store: Redis, queue: str, group: str, state: str) -> None:
-    """Wait until a group has come to this state, whether or not it has an object."""
+    """Wait until a group has this state in Redis, with or without an object."""
     until(
         lambda: saga(store, queue, group).get("state") == state,
         lambda: f"never {state}, but {saga(store, queue, group)}",
@@ -80,11 +80,11 @@ def ends_in_redis(store: Redis, queue: str, group: str, state: str) -> None:
 
 
 async def runs(client: StockClient, queue: str, name: str) -> int:
-    """Count how often a client ran jobs of this name, once all it said so far is read."""
+    """Return how often a client has run jobs of this name so far."""
     await client.manage(queue, "getWaiting")
     return client.count("started", name=name)
 
 
 def lines(status: dict[str, Any]) -> dict[str, str]:
-    """Return what a status says of each job, by name."""
+    """Return the status of each job by name."""
     return {line["name"]: line["status"] for line in status["jobs"]}

@@ -1,29 +1,23 @@
-"""The stage of the saga tests: groups under the test's prefix, a driver, and stock clients.
+"""Fixtures of the saga tests.
 
-sagas    a test's groups with a driver at work; cleared away when the test's clients are gone
-client   one stock client; a test that takes it runs for all three flavours
+start_client   starts stock clients, which end before the groups are removed
+client         one stock client; a test that requests it runs for all three flavours
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from testbed.fixtures import ClientStarter
-from testbed.sagas import Sagas, stage
-from testbed.stock import StockClient
-
-
-@pytest.fixture
-async def sagas(redis_url: str, prefix: str) -> AsyncIterator[Sagas]:
-    async with stage(redis_url, prefix) as sagas:
-        yield sagas
+from testbed.servers.stock import StockClient
+from testbed.support.fixtures import ClientStarter
+from testbed.support.sagas import Sagas
 
 
 @pytest.fixture
 def start_client(
     sagas: Sagas, start_client: Callable[[str], Awaitable[StockClient]]
 ) -> Callable[[str], Awaitable[StockClient]]:
-    """Start stock clients that are gone before the stage is cleared."""
+    """Start stock clients that are closed before the groups are removed."""
     return start_client
 
 

@@ -1,13 +1,13 @@
-"""Where a reader of a stream begins again: at the first object that nobody has looked at."""
+"""The checkpoint of a stream reader stays before the first object that is not reconciled."""
 
 import pytest
 
-from handlers.bookmark import Bookmark, is_older
-from jobgroup.streams import START
+from handlers.jobgroups.checkpoint import Checkpoint, is_older
+from jobgroup.store.streams import START
 
 
-def test_who_has_read_nothing_begins_at_the_start() -> None:
-    assert Bookmark[str]().begin_after({}.__contains__) == START
+def test_a_new_checkpoint_is_the_start_of_the_stream() -> None:
+    assert Checkpoint[str]().start_after({}.__contains__) == START
 
 
 @pytest.mark.parametrize(
@@ -17,27 +17,27 @@ def test_who_has_read_nothing_begins_at_the_start() -> None:
         ("a", "5-0"),
         ("b", "6-0"),
         ("c", "8-0"),
-        # Looked at in another order than they were told of.
+        # Reconciled in another order than that of the entries.
         ("ca", "5-0"),
         ("cb", "6-0"),
     ],
 )
-def test_the_first_object_that_is_owed_a_look_keeps_the_place(owed: str, begin_after: str) -> None:
-    bookmark = Bookmark[str]("5-0")
+def test_the_checkpoint_stays_before_the_first_dirty_object(owed: str, begin_after: str) -> None:
+    checkpoint = Checkpoint[str]("5-0")
     entries = (("6-0", "a"), ("6-1", "b"), ("7-0", "a"), ("8-0", None), ("9-0", "c"))
     for entry, key in entries:
-        bookmark.read(entry, key)
-    assert bookmark.read_to == "9-0"
-    assert bookmark.begin_after(owed.__contains__) == begin_after
+        checkpoint.read(entry, key)
+    assert checkpoint.read_to == "9-0"
+    assert checkpoint.start_after(owed.__contains__) == begin_after
 
 
-def test_what_was_looked_at_is_owed_again_from_its_next_entry_on() -> None:
-    bookmark = Bookmark[str]()
-    bookmark.read("1-0", "a")
-    assert bookmark.begin_after("".__contains__) == "1-0"
-    bookmark.read("2-0", "b")
-    bookmark.read("3-0", "a")
-    assert bookmark.begin_after("a".__contains__) == "2-0"
+def test_a_reconciled_object_holds_the_checkpoint_only_from_its_next_entry() -> None:
+    checkpoint = Checkpoint[str]()
+    checkpoint.read("1-0", "a")
+    assert checkpoint.start_after("".__contains__) == "1-0"
+    checkpoint.read("2-0", "b")
+    checkpoint.read("3-0", "a")
+    assert checkpoint.start_after("a".__contains__) == "2-0"
 
 
 @pytest.mark.parametrize(
@@ -50,5 +50,5 @@ def test_what_was_looked_at_is_owed_again_from_its_next_entry_on() -> None:
         ("10-0", "9-9", False),
     ],
 )
-def test_entries_are_numbers_and_not_texts(entry: str, other: str, older: bool) -> None:
+def test_entries_are_compared_as_numbers(entry: str, other: str, older: bool) -> None:
     assert is_older(entry, other) is older

@@ -1,4 +1,4 @@
-"""Which objects are worth a look: those of groups whose counts moved, and of whom Redis tells."""
+"""The follower enqueues objects of groups whose counts changed or that the stream names."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -6,78 +6,78 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from handlers import follow
-from handlers.cluster import Ref
-from handlers.follow import NO_GROUP, Counts, Follower, has_moved
-from handlers.memory import Memory
-from handlers.workqueue import WorkQueue
-from jobgroup import keys
-from jobgroup.plan import plan_group
-from jobgroup.spec import parse_group
-from jobgroup.streams import START
-from testbed.sagas import Sagas, job, stage
-from testbed.waiting import eventually
+from handlers.jobgroups import follower
+from handlers.jobgroups.cache import ObjectCache
+from handlers.jobgroups.follower import NO_GROUP, Counts, Follower, has_changed
+from handlers.kube.client import Ref
+from handlers.kube.workqueue import WorkQueue
+from jobgroup.definition.plan import plan_group
+from jobgroup.definition.spec import parse_group
+from jobgroup.model import names
+from jobgroup.store.streams import START
+from testbed.support.sagas import Sagas, job, stage
+from testbed.support.waiting import eventually
 
 OWNER = "cluster-1"
 READER = "system/operator"
-# An entry that a clock makes in three thousand years.
+# The id of an entry in three thousand years.
 AHEAD = "99999999999999-0"
 
 
 @pytest.mark.parametrize(
     ("before", "counts", "moved"),
     [
-        # Not made yet, or lost before the first look: one look tells which.
+        # Not created yet, or lost before the first read: one reconcile finds out.
         (None, NO_GROUP, True),
         (NO_GROUP, NO_GROUP, False),
-        # New: the object tells of no job that ended.
+        # New: the status reports no ended job.
         (None, (1, 0, 0), False),
         (NO_GROUP, (1, 0, 0), False),
         (None, (1, 1, 0), True),
         (NO_GROUP, (1, 1, 0), True),
-        # Under way.
+        # Running.
         ((1, 1, 0), (1, 1, 0), False),
         ((1, 1, 0), (1, 2, 0), True),
-        # Settled, and the word of it was lost.
+        # Settled, and the entry in the stream was lost.
         ((1, 3, 0), (2, 3, 0), True),
         # Lost.
         ((1, 1, 0), NO_GROUP, True),
     ],
 )
-def test_counts_that_moved(before: Counts | None, counts: Counts, moved: bool) -> None:
-    assert has_moved(before, counts) is moved
+def test_has_changed(before: Counts | None, counts: Counts, moved: bool) -> None:
+    assert has_changed(before, counts) is moved
 
 
 class Replica:
-    """A follower without its process, whose objects a test looks at."""
+    """A follower without its process; the test takes objects from its work queue."""
 
     def __init__(self, sagas: Sagas, reader: str, namespaces: tuple[str, ...]) -> None:
         self.queue = WorkQueue[Ref]()
-        self.memory = Memory()
+        self.cache = ObjectCache()
         self.follower = Follower(
-            sagas.groups.store, OWNER, reader, namespaces, self.memory, self.queue
+            sagas.groups.store, OWNER, reader, namespaces, self.cache, self.queue
         )
 
-    async def hears(self, name: str) -> Ref:
-        """Wait until an object is to be looked at, and see that it is this one."""
+    async def takes(self, name: str) -> Ref:
+        """Wait until an object is enqueued, and check that it is this one."""
         async with asyncio.timeout(60):
-            ref = await self.queue.take()
+            ref = await self.queue.get()
         assert ref == reference(name)
         return ref
 
-    async def looks_at(self, name: str) -> None:
-        """Wait until an object is to be looked at, and look."""
-        self.queue.done(await self.hears(name))
+    async def reconciles(self, name: str) -> None:
+        """Wait until this object is enqueued, and mark it as reconciled."""
+        self.queue.done(await self.takes(name))
 
-    async def comes_round(self) -> None:
-        """Wait until all that was read before has been dealt with."""
+    async def processes_all(self) -> None:
+        """Wait until the follower has processed all entries that it read."""
         for _ in range(2):
             before = self.follower.alive_at
             await eventually(lambda: moved(before, lambda: self.follower.alive_at))  # noqa: B023
 
     @property
     def is_idle(self) -> bool:
-        """Say whether there is nothing to look at."""
+        """Return whether the work queue is empty."""
         return len(self.queue) == 0
 
 
@@ -97,18 +97,18 @@ async def sagas(redis_url: str, prefix: str) -> AsyncIterator[Sagas]:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a follower keep its place whenever it comes round, and come round often."""
-    monkeypatch.setattr(follow, "LOOK_SECONDS", 0)
-    monkeypatch.setattr(follow, "BLOCK_SECONDS", 0.01)
+    """Make a follower save its checkpoint in each round, and shorten the rounds."""
+    monkeypatch.setattr(follower, "INTERVAL_SECONDS", 0)
+    monkeypatch.setattr(follower, "BLOCK_SECONDS", 0.01)
 
 
 @asynccontextmanager
 async def replica(
     sagas: Sagas, reader: str = READER, namespaces: tuple[str, ...] = ()
 ) -> AsyncIterator[Replica]:
-    """Run a follower; at the end it is gone without a word, as with its process."""
+    """Run a follower, and stop it as if its process were killed."""
     one = Replica(sagas, reader, namespaces)
-    task = asyncio.create_task(one.follower.hear_changes())
+    task = asyncio.create_task(one.follower.follow_changes())
     try:
         yield one
     finally:
@@ -117,7 +117,7 @@ async def replica(
 
 
 async def change(sagas: Sagas, *names: str) -> str:
-    """Have groups end, one after the other, and return the entry that tells of the last one."""
+    """Create and cancel groups; return the id of the last entry in the stream."""
     for name in names:
         definition = parse_group("order", [job("charge")])
         await sagas.groups.store.create([plan_group(definition, name, OWNER, f"shop/{name}")])
@@ -125,111 +125,113 @@ async def change(sagas: Sagas, *names: str) -> str:
     return await sagas.groups.store.streams.newest_change(OWNER)
 
 
-async def keeps(sagas: Sagas, place: str, reader: str = READER) -> None:
-    """Wait until a reader's place is this one."""
+async def saves_checkpoint(sagas: Sagas, entry: str, reader: str = READER) -> None:
+    """Wait until the checkpoint of a reader is this entry."""
 
-    async def is_kept() -> bool:
-        return await sagas.groups.store.streams.place(OWNER, reader) == place
+    async def is_saved() -> bool:
+        return await sagas.groups.store.streams.read_checkpoint(OWNER, reader) == entry
 
-    await eventually(is_kept)
+    await eventually(is_saved)
 
 
-async def test_old_entries_are_not_looked_at_again_after_a_restart(sagas: Sagas) -> None:
+async def test_processed_entries_are_skipped_after_a_restart(sagas: Sagas) -> None:
     async with replica(sagas) as first:
-        place = await change(sagas, "a", "b")
-        await first.looks_at("a")
-        await first.looks_at("b")
-        await keeps(sagas, place)
+        entry = await change(sagas, "a", "b")
+        await first.reconciles("a")
+        await first.reconciles("b")
+        await saves_checkpoint(sagas, entry)
     await change(sagas, "c")
     async with replica(sagas) as heir:
-        await heir.looks_at("c")
-        await heir.comes_round()
+        await heir.reconciles("c")
+        await heir.processes_all()
         assert heir.is_idle
 
 
-async def test_who_has_no_place_yet_hears_of_all_that_the_stream_holds(sagas: Sagas) -> None:
+async def test_a_reader_without_a_checkpoint_reads_the_whole_stream(sagas: Sagas) -> None:
     await change(sagas, "a", "b")
     await sagas.groups.remove_group("a")
     async with replica(sagas) as first:
-        await first.looks_at("b")
-        await first.comes_round()
+        await first.reconciles("b")
+        await first.processes_all()
         assert first.is_idle
 
 
-async def test_an_object_that_fails_keeps_the_place_back(sagas: Sagas) -> None:
+async def test_a_failing_object_holds_the_checkpoint_back(sagas: Sagas) -> None:
     async with replica(sagas) as first:
-        place = await change(sagas, "a")
-        await first.looks_at("a")
+        entry = await change(sagas, "a")
+        await first.reconciles("a")
         failing = await change(sagas, "b")
-        first.queue.retry(await first.hears("b"), 3600)
+        ref = await first.takes("b")
+        first.queue.add_rate_limited(ref, 3600)
+        first.queue.done(ref)
         await change(sagas, "c")
-        await first.looks_at("c")
-        await keeps(sagas, place)
-        await first.comes_round()
-        await keeps(sagas, place)
+        await first.reconciles("c")
+        await saves_checkpoint(sagas, entry)
+        await first.processes_all()
+        await saves_checkpoint(sagas, entry)
     async with replica(sagas) as heir:
-        ref = await heir.hears("b")
-        await heir.looks_at("c")
-        await heir.comes_round()
-        await keeps(sagas, place)
+        ref = await heir.takes("b")
+        await heir.reconciles("c")
+        await heir.processes_all()
+        await saves_checkpoint(sagas, entry)
         heir.queue.done(ref)
         newest = await sagas.groups.store.streams.newest_change(OWNER)
         assert newest != failing
-        await keeps(sagas, newest)
+        await saves_checkpoint(sagas, newest)
 
 
-async def test_several_changes_before_a_look_are_one(sagas: Sagas) -> None:
+async def test_several_changes_before_a_reconcile_are_one(sagas: Sagas) -> None:
     async with replica(sagas) as first:
         await change(sagas, "a")
-        ref = await first.hears("a")
-        stream = keys.changed(sagas.prefix, OWNER)
+        ref = await first.takes("a")
+        stream = names.owner_changes_key(sagas.prefix, OWNER)
         for _ in range(3):
             last = await sagas.redis.xadd(stream, {"group": "a"})
-        await first.comes_round()
+        await first.processes_all()
         first.queue.done(ref)
-        await first.looks_at("a")
-        await keeps(sagas, str(last))
+        await first.reconciles("a")
+        await saves_checkpoint(sagas, str(last))
         assert first.is_idle
 
 
-async def test_two_releases_hear_everything_and_look_at_their_own(sagas: Sagas) -> None:
+async def test_two_releases_read_all_entries_and_reconcile_their_own_objects(sagas: Sagas) -> None:
     async with (
         replica(sagas, "shop/operator", ("shop",)) as ours,
         replica(sagas, "bank/operator", ("bank",)) as theirs,
     ):
-        place = await change(sagas, "a")
-        await keeps(sagas, place, "bank/operator")
+        entry = await change(sagas, "a")
+        await saves_checkpoint(sagas, entry, "bank/operator")
         assert theirs.is_idle
-        assert await sagas.groups.store.streams.place(OWNER, "shop/operator") == START
-        await ours.looks_at("a")
-        await keeps(sagas, place, "shop/operator")
+        assert await sagas.groups.store.streams.read_checkpoint(OWNER, "shop/operator") == START
+        await ours.reconciles("a")
+        await saves_checkpoint(sagas, entry, "shop/operator")
 
 
-async def test_an_object_under_way_is_looked_at_under_the_name_the_watch_told(
+async def test_the_name_of_a_running_object_comes_from_the_watch(
     sagas: Sagas,
 ) -> None:
-    """Nothing is asked of Redis then: it may have lost the group."""
+    """Redis is not asked: it may have lost the group."""
     async with replica(sagas) as first:
-        first.memory.running["gone"] = reference("gone")
-        await sagas.redis.xadd(keys.changed(sagas.prefix, OWNER), {"group": "gone"})
-        await first.looks_at("gone")
+        first.cache.track(reference("gone"))
+        await sagas.redis.xadd(names.owner_changes_key(sagas.prefix, OWNER), {"group": "gone"})
+        await first.reconciles("gone")
 
 
-async def test_a_flushed_redis_does_not_deafen_the_reader(sagas: Sagas) -> None:
-    """Not even if its clock, of which the numbers of entries are made, was ahead before."""
-    stream = keys.changed(sagas.prefix, OWNER)
+async def test_a_reader_continues_after_a_flush(sagas: Sagas) -> None:
+    """Even if the clock of Redis, which defines the ids of entries, was ahead before."""
+    stream = names.owner_changes_key(sagas.prefix, OWNER)
     await sagas.redis.xadd(stream, {"group": "none"}, id=AHEAD)
     async with replica(sagas) as first:
-        await keeps(sagas, AHEAD)
-        await sagas.redis.delete(stream, keys.heard(sagas.prefix, OWNER))
+        await saves_checkpoint(sagas, AHEAD)
+        await sagas.redis.delete(stream, names.checkpoints_key(sagas.prefix, OWNER))
         newest = await change(sagas, "a")
-        await first.looks_at("a")
-        await keeps(sagas, newest)
+        await first.reconciles("a")
+        await saves_checkpoint(sagas, newest)
 
 
-async def test_nor_does_one_that_was_flushed_while_nobody_was_there(sagas: Sagas) -> None:
-    await sagas.groups.store.streams.keep_place(OWNER, READER, AHEAD)
+async def test_a_reader_continues_after_a_flush_while_it_was_stopped(sagas: Sagas) -> None:
+    await sagas.groups.store.streams.save_checkpoint(OWNER, READER, AHEAD)
     async with replica(sagas) as first:
         newest = await change(sagas, "a")
-        await first.looks_at("a")
-        await keeps(sagas, newest)
+        await first.reconciles("a")
+        await saves_checkpoint(sagas, newest)

@@ -1,7 +1,7 @@
-"""Who has lost the lease writes nothing to Redis on the word of what it read before.
+"""A replica that lost the lease writes nothing to Redis from a stale read.
 
-A write to the API server carries the version that was read. A script cannot: it would give up,
-remove or let go of a group whose object says something else by now.
+A write to the API server carries a resourceVersion, a script does not: it would cancel, remove or
+orphan a group whose object has changed meanwhile.
 """
 
 import os
@@ -12,40 +12,39 @@ import kopf
 import pytest
 from redis import Redis
 
-from handlers.cluster import Cluster, ref_of
-from handlers.reconcile import Reconciler
-from handlers.steps import Deposed
-from handlers.workqueue import WorkQueue
+from handlers.kube.client import ApiClient, ref_of
+from handlers.kube.leader import NotLeaderError
 from jobgroup import Store, connect
-from jobgroup.answers import Found
-from jobgroup.decisions import FINALIZER
-from jobgroup.plan import plan_group
-from jobgroup.resource import parse_definition
-from jobgroup.store import now_ms
-from testbed.resources import manifest
-from testbed.stages import PAY, PREFIX, Stage
-from tests.handlers.looking import HOUR
+from jobgroup.definition.plan import plan_group
+from jobgroup.model.clock import now_ms
+from jobgroup.resource.decisions import FINALIZER
+from jobgroup.resource.jobgroup_spec import parse_definition
+from jobgroup.store.replies import GroupReading
+from testbed.support.resources import manifest
+from testbed.support.stages import PAY, PREFIX, Stage
+from tests.handlers.jobgroups.reconcilers import build_reconciler
+from tests.resources.looking import HOUR
 
 
 class Replica:
-    """A reconciler without its process, whose lease is what a test says."""
+    """A reconciler without its process; the test sets whether it is the leader."""
 
-    def __init__(self, stage: Stage, cluster: Cluster, store: Store) -> None:
-        self.leads = True
+    def __init__(self, stage: Stage, api: ApiClient, store: Store) -> None:
+        self.is_leader = True
         self.ahead = 0
         self.resources = stage.resources
         self.store = store
         self._redis_url = stage.redis.url
-        self._reconciler = Reconciler(cluster, store, "cluster", WorkQueue(), lambda: self.leads)
+        self._reconciler = build_reconciler(api, store, lambda: self.is_leader)
 
-    async def look(self) -> None:
-        """Hear of the object, as the watch tells it, and see to it."""
+    async def reconcile(self) -> None:
+        """Pass the watch event of the object, and reconcile it."""
         body = self.resources.get("order")
-        self._reconciler.notice(ref_of(body), body)
+        self._reconciler.enqueue(ref_of(body), body)
         await self._reconciler.reconcile(ref_of(body))
 
     def found(self) -> dict[bytes, Any]:
-        """Return all that Redis has, but for what the owner is told."""
+        """Return all keys of Redis but the stream of changes."""
         with Redis.from_url(self._redis_url) as redis:
             return {key: redis.dump(key) for key in redis.scan_iter() if b":changed:" not in key}
 
@@ -53,24 +52,26 @@ class Replica:
 @pytest.fixture
 async def replica(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replica]:
     monkeypatch.setitem(os.environ, "KUBECONFIG", str(stage.api.operator))
-    cluster = Cluster(kopf.OperatorSettings())
+    api = ApiClient(kopf.OperatorSettings())
     async with connect(stage.redis.url) as redis:
-        replica = Replica(stage, cluster, Store(redis, PREFIX))
-        monkeypatch.setattr("handlers.reconcile.now_ms", lambda: now_ms() + replica.ahead)
+        replica = Replica(stage, api, Store(redis, PREFIX))
+        monkeypatch.setattr(
+            "handlers.jobgroups.reconciler.now_ms", lambda: now_ms() + replica.ahead
+        )
         yield replica
-    await cluster.close()
+    await api.close()
 
 
 async def to_be_created(replica: Replica) -> None:
-    # Which life of Redis this is would be noted by the first look.
+    # The first reconcile writes the incarnation of Redis.
     replica.resources.apply(manifest("order", PAY, suspend=True))
-    await replica.look()
+    await replica.reconcile()
     replica.resources.patch("order", suspend=False)
 
 
 async def to_be_cancelled_before_it_is_created(replica: Replica) -> None:
     replica.resources.apply(manifest("order", PAY, suspend=True))
-    await replica.look()
+    await replica.reconcile()
     replica.resources.patch("order", cancel=True)
 
 
@@ -79,34 +80,34 @@ async def to_be_cancelled(replica: Replica) -> None:
     replica.resources.patch("order", cancel=True)
 
 
-async def to_be_given_up(replica: Replica) -> None:
+async def to_be_expired(replica: Replica) -> None:
     await runs(replica, activeDeadlineSeconds=60)
     replica.ahead = HOUR
 
 
 async def to_be_removed(replica: Replica) -> None:
     await to_be_cancelled(replica)
-    await replica.look()
+    await replica.reconcile()
     replica.resources.reaches("order", state="FAILED")
     replica.resources.delete("order")
 
 
-async def to_be_let_go(replica: Replica) -> None:
+async def to_be_orphaned(replica: Replica) -> None:
     await runs(replica, deletionPolicy="Orphan")
     replica.resources.delete("order")
 
 
-async def to_be_renounced(replica: Replica) -> None:
+async def to_be_tombstoned(replica: Replica) -> None:
     order = manifest("order", PAY, suspend=True)
     order["metadata"]["finalizers"] = [FINALIZER]
     replica.resources.apply(order)
-    await replica.look()
+    await replica.reconcile()
     replica.resources.delete("order")
 
 
 async def runs(replica: Replica, **spec: Any) -> None:
     replica.resources.apply(manifest("order", PAY))
-    await replica.look()
+    await replica.reconcile()
     replica.resources.reaches("order", state="ACTIVE")
     if spec:
         replica.resources.patch("order", **spec)
@@ -118,10 +119,10 @@ async def runs(replica: Replica, **spec: Any) -> None:
         to_be_created,
         to_be_cancelled_before_it_is_created,
         to_be_cancelled,
-        to_be_given_up,
+        to_be_expired,
         to_be_removed,
-        to_be_let_go,
-        to_be_renounced,
+        to_be_orphaned,
+        to_be_tombstoned,
     ],
 )
 async def test_nothing_is_written_to_redis_after_the_lease_was_lost(
@@ -129,36 +130,36 @@ async def test_nothing_is_written_to_redis_after_the_lease_was_lost(
 ) -> None:
     await prepare(replica)
     before = replica.found()
-    replica.leads = False
-    with pytest.raises(Deposed):
-        await replica.look()
+    replica.is_leader = False
+    with pytest.raises(NotLeaderError):
+        await replica.reconcile()
     assert replica.found() == before
-    replica.leads = True
-    await replica.look()
+    replica.is_leader = True
+    await replica.reconcile()
     assert replica.found() != before
 
 
-async def test_a_group_that_is_made_while_its_object_goes_does_not_run(
+async def test_a_group_created_during_the_deletion_of_its_object_does_not_run(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A leader that was stopped between its last look at the lease and the write wakes up."""
-    await to_be_renounced(replica)
+    """A leader that was suspended between its check of the lease and the write resumes."""
+    await to_be_tombstoned(replica)
     body = replica.resources.get("order")
     uid = body["metadata"]["uid"]
     plan = plan_group(parse_definition(body), uid, "cluster", "shop/order")
-    look = replica.store.look
-    found: list[Found] = []
+    read_with = replica.store.read_with
+    found: list[GroupReading] = []
     made: list[Any] = []
 
-    async def look_and_be_overtaken(*arguments: Any, **options: Any) -> Found:
-        found.append(await look(*arguments, **options))
-        # The first look is at what is remembered, the second decides.
+    async def read_and_create_meanwhile(*arguments: Any, **options: Any) -> GroupReading:
+        found.append(await read_with(*arguments, **options))
+        # The first read follows the cached object, the second one decides.
         if len(found) == 2:
             made.extend(await replica.store.create([plan]))
         return found[-1]
 
-    monkeypatch.setattr(replica.store, "look", look_and_be_overtaken)
-    await replica.look()
+    monkeypatch.setattr(replica.store, "read_with", read_and_create_meanwhile)
+    await replica.reconcile()
     assert (found[1].group, made) == (None, [True])
     assert await replica.store.read(uid) is None
     assert not replica.resources.exists("order")

@@ -1,36 +1,38 @@
-"""The operator's calls of the API server: none acts on what was read long ago."""
+"""The client of the API server: no write succeeds on a stale object."""
 
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import kopf
 import pytest
 from aiohttp import web
 
-from handlers.cluster import ApiError, Cluster, Conflict, Ref, ref_of
-from handlers.reconcile import Reconciler
-from handlers.workqueue import WorkQueue
+from handlers.jobgroups.cache import ObjectCache
+from handlers.kube.client import ApiClient, ApiError, Conflict, ref_of
 from jobgroup import Store, connect
-from jobgroup.answers import Found
-from jobgroup.decisions import FINALIZER, NOTE
-from jobgroup.plan import Plan
-from testbed.proxy import Proxy
-from testbed.resources import manifest
-from testbed.stages import PAY, PREFIX, Stage
+from jobgroup.definition.plan import Plan
+from jobgroup.resource.decisions import FINALIZER, GROUP_ANNOTATION
+from jobgroup.store.replies import GroupReading
+from testbed.servers.proxy import Proxy
+from testbed.support.resources import manifest
+from testbed.support.stages import PAY, PREFIX, Stage
+from tests.handlers.jobgroups.reconcilers import build_reconciler
+from tests.handlers.kube.tunnels import tunnel
 
 Body = dict[str, Any]
-Write = Callable[[Cluster, Body], Awaitable[Any]]
+Write = Callable[[ApiClient, Body], Awaitable[Any]]
 
 
 @pytest.fixture
-async def cluster(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+async def client(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ApiClient]:
     monkeypatch.setitem(os.environ, "KUBECONFIG", str(stage.api.operator))
-    cluster = Cluster(kopf.OperatorSettings())
-    yield cluster
-    await cluster.close()
+    client = ApiClient(kopf.OperatorSettings())
+    yield client
+    await client.close()
 
 
 def applied(stage: Stage) -> Body:
@@ -38,76 +40,72 @@ def applied(stage: Stage) -> Body:
     return stage.resources.get("order")
 
 
-async def reconcile(cluster: Cluster, store: Store, body: Body) -> WorkQueue[Ref]:
-    """Do once what an operator does about an object, and return what is left to do later."""
-    queue = WorkQueue[Ref]()
-    await Reconciler(cluster, store, "cluster", queue, lambda: True).reconcile(ref_of(body))
-    return queue
+async def reconcile(client: ApiClient, store: Store, body: Body) -> float | None:
+    """Reconcile an object once; return after how many seconds to reconcile it again."""
+    return await build_reconciler(client, store).reconcile(ref_of(body))
 
 
-# All of it: what is left out of a status may have a default.
+# All fields that have a default.
 TOLD = {"state": "ACTIVE", "observedGeneration": 1}
 PUTS: dict[str, Write] = {
-    "status": lambda cluster, body: cluster.put_status(body, TOLD),
-    "metadata": lambda cluster, body: cluster.put_metadata(body, {"finalizers": [FINALIZER]}),
+    "status": lambda client, body: client.put_status(body, TOLD),
+    "metadata": lambda client, body: client.put_metadata(body, {"finalizers": [FINALIZER]}),
 }
-WRITES: dict[str, Write] = {**PUTS, "delete": lambda cluster, body: cluster.delete(body)}
+WRITES: dict[str, Write] = {**PUTS, "delete": lambda client, body: client.delete(body)}
 
 
 @pytest.mark.parametrize("write", WRITES)
-async def test_a_write_changes_nothing_of_an_object_that_has_changed(
-    stage: Stage, cluster: Cluster, write: str
+async def test_a_write_to_a_changed_object_is_refused(
+    stage: Stage, client: ApiClient, write: str
 ) -> None:
     old = applied(stage)
     stage.resources.patch("order", deletionPolicy="Orphan")
     changed = stage.resources.get("order")
     with pytest.raises(Conflict):
-        await WRITES[write](cluster, old)
+        await WRITES[write](client, old)
     assert stage.resources.get("order") == changed
-    await WRITES[write](cluster, changed)
+    await WRITES[write](client, changed)
 
 
 @pytest.mark.parametrize("write", WRITES)
-async def test_a_write_changes_nothing_of_another_object_of_the_same_name(
-    stage: Stage, cluster: Cluster, write: str
+async def test_a_write_to_another_object_of_the_same_name_is_refused(
+    stage: Stage, client: ApiClient, write: str
 ) -> None:
     old = applied(stage)
     stage.resources.delete("order")
     heir = applied(stage)
     with pytest.raises(Conflict):
-        await WRITES[write](cluster, old)
+        await WRITES[write](client, old)
     assert stage.resources.get("order") == heir
-    assert await cluster.read(ref_of(old)) is None
+    assert await client.read(ref_of(old)) is None
 
 
 @pytest.mark.parametrize("write", PUTS)
-async def test_a_write_returns_the_object_as_it_is_then(
-    stage: Stage, cluster: Cluster, write: str
-) -> None:
+async def test_a_write_returns_the_new_object(stage: Stage, client: ApiClient, write: str) -> None:
     body = applied(stage)
-    written = await PUTS[write](cluster, body)
+    written = await PUTS[write](client, body)
     del written["metadata"]["managedFields"]
     assert written == stage.resources.get("order") != body
 
 
 @pytest.mark.parametrize("write", PUTS)
-async def test_what_was_written_is_not_sent_back(
-    stage: Stage, cluster: Cluster, write: str, monkeypatch: pytest.MonkeyPatch
+async def test_the_response_to_a_write_contains_only_metadata(
+    stage: Stage, client: ApiClient, write: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers: list[Body] = []
-    request = cluster.request
+    request = client.request
 
     async def noted(*arguments: Any, **options: Any) -> Body:
         answers.append(await request(*arguments, **options))
         return answers[-1]
 
-    monkeypatch.setattr(cluster, "request", noted)
-    await PUTS[write](cluster, applied(stage))
+    monkeypatch.setattr(client, "request", noted)
+    await PUTS[write](client, applied(stage))
     (answer,) = answers
     assert answer.keys() == {"apiVersion", "kind", "metadata"}
 
 
-# Each is written by the server in its own way.
+# Values that JSON encoders write in different ways.
 STRANGE = {
     "numbers": [99.99, 1e20, 1e21, 5e-324, -0.0, 1.0, 2**53 + 1, 2**63 - 1, -(2**63), 2**70],
     "texts": ["é😀", "\u2028", "<&>", "\x7f", ""],
@@ -115,7 +113,9 @@ STRANGE = {
 }
 
 
-async def test_a_claim_changes_nothing_but_what_is_claimed(stage: Stage, cluster: Cluster) -> None:
+async def test_a_claim_changes_only_the_finalizer_and_the_annotation(
+    stage: Stage, client: ApiClient
+) -> None:
     order = manifest("order", {**PAY, "data": STRANGE})
     theirs = {"labels": {"team": "a"}, "annotations": {"cost-centre": "7"}}
     order["metadata"] |= {**theirs, "finalizers": ["example.com/audit"]}
@@ -123,74 +123,75 @@ async def test_a_claim_changes_nothing_but_what_is_claimed(stage: Stage, cluster
     before = stage.resources.get("order")
     async with connect(stage.redis.url) as redis:
         store = Store(redis, PREFIX)
-        await reconcile(cluster, store, before)
-        note = {NOTE: f"{before['metadata']['uid']}/{await store.epoch()}"}
+        await reconcile(client, store, before)
+        note = {GROUP_ANNOTATION: f"{before['metadata']['uid']}/{await store.incarnation()}"}
     found = stage.resources.get("order")
     annotations = {**before["metadata"]["annotations"], **note}
     assert found["metadata"]["annotations"] == annotations
     assert found["metadata"]["labels"] == theirs["labels"]
     assert found["metadata"]["finalizers"] == ["example.com/audit", FINALIZER]
     assert (found["spec"], found["metadata"]["generation"]) == (before["spec"], 1)
-    # Nobody else would let it go.
+    # No operator runs that would remove the finalizer.
     stage.resources.kubectl(
         *("patch", "jobgroup", "order", "--type=merge", "-p"), '{"metadata": {"finalizers": null}}'
     )
 
 
-async def test_a_spec_that_was_changed_on_its_way_is_read_before_it_is_acted_upon(
-    stage: Stage, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+async def test_a_spec_that_a_webhook_changed_is_read_again(
+    stage: Stage, client: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As by a webhook, which has its say in every write."""
+    """An admission webhook may change any write."""
     body = applied(stage)
-    ref, request = ref_of(body), cluster.request
+    ref, request = ref_of(body), client.request
 
     async def mutated(method: str, path: str, sent: Any = None, **options: Any) -> Body:
         if method == "PUT" and path == ref.path:
             sent = {**sent, "spec": {**sent["spec"], "activeDeadlineSeconds": 3600}}
         return await request(method, path, sent, **options)
 
-    monkeypatch.setattr(cluster, "request", mutated)
+    monkeypatch.setattr(client, "request", mutated)
     async with connect(stage.redis.url) as redis:
-        queue = await reconcile(cluster, Store(redis, PREFIX), body)
+        requeue_after = await reconcile(client, Store(redis, PREFIX), body)
     assert stage.resources.get("order")["metadata"]["generation"] == 2
     assert stage.resources.status("order")["observedGeneration"] == 2
     assert stage.resources.status("order")["state"] == "ACTIVE"
-    assert len(queue) == 1  # it is looked at again when its time is up
+    assert requeue_after is not None  # at its deadline
+    assert 3500 < requeue_after <= 3600
 
 
-async def test_a_group_that_is_gone_as_soon_as_it_is_made_is_looked_for_again(
-    stage: Stage, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+async def test_a_group_that_disappears_after_its_creation_is_read_again(
+    stage: Stage, client: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = applied(stage)
     async with connect(stage.redis.url) as redis:
         store = Store(redis, PREFIX)
-        make = store.make
+        make = store.create_and_read
 
-        async def made_and_lost(plan: Plan) -> Found:
-            assert isinstance(await make(plan), Found)
-            return Found(None, None, "")
+        async def made_and_lost(plan: Plan) -> GroupReading:
+            assert isinstance(await make(plan), GroupReading)
+            return GroupReading(None, None, "")
 
-        monkeypatch.setattr(store, "make", made_and_lost)
-        await reconcile(cluster, store, body)
+        monkeypatch.setattr(store, "create_and_read", made_and_lost)
+        await reconcile(client, store, body)
     assert stage.resources.status("order")["state"] == "ACTIVE"
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
-async def test_letters_are_sent_as_they_are(stage: Stage, cluster: Cluster) -> None:
-    """Escaped, what fits into an object would be more than the server takes."""
+async def test_letters_are_sent_unescaped(stage: Stage, client: ApiClient) -> None:
+    """Escaped, an object of the allowed size would exceed the limit of a request."""
     order = manifest("order", {**PAY, "data": "é" * 600_000})
     order["metadata"]["finalizers"] = [FINALIZER]
     text = json.dumps(order, ensure_ascii=False)
     stage.resources.kubectl("create", "-f", "-", stdin=text)
     body = stage.resources.get("order")
-    released = await cluster.put_metadata(body, {"finalizers": []})
+    released = await client.put_metadata(body, {"finalizers": []})
     assert "finalizers" not in released["metadata"]
 
 
-async def test_a_status_is_replaced_and_nothing_else(stage: Stage, cluster: Cluster) -> None:
+async def test_only_the_status_is_replaced(stage: Stage, client: ApiClient) -> None:
     body = applied(stage)
-    told = await cluster.put_status(body, {"state": "ACTIVE", "progress": "0/1"})
-    told = await cluster.put_status(told, {"state": "COMPLETED", "observedGeneration": 1})
+    told = await client.put_status(body, {"state": "ACTIVE", "progress": "0/1"})
+    told = await client.put_status(told, {"state": "COMPLETED", "observedGeneration": 1})
     found = stage.resources.get("order")
     assert found["status"] == told["status"] == {"state": "COMPLETED", "observedGeneration": 1}
     assert found["spec"] == body["spec"]
@@ -200,8 +201,8 @@ async def test_a_status_is_replaced_and_nothing_else(stage: Stage, cluster: Clus
 
 
 @pytest.mark.parametrize("write", PUTS)
-async def test_who_applied_something_still_owns_it_after_a_write(
-    stage: Stage, cluster: Cluster, write: str
+async def test_a_manager_keeps_its_applied_fields_after_a_write(
+    stage: Stage, client: ApiClient, write: str
 ) -> None:
     def apply(**labels: str) -> Body:
         order = manifest("order", PAY, deletionPolicy="Orphan" if labels else "Compensate")
@@ -211,7 +212,7 @@ async def test_who_applied_something_still_owns_it_after_a_write(
         return stage.resources.get("order")
 
     labelled = apply(team="a")
-    written = await PUTS[write](cluster, labelled)
+    written = await PUTS[write](client, labelled)
     found = apply()
     assert "labels" not in found["metadata"]
     assert found["spec"]["deletionPolicy"] == "Compensate"
@@ -219,24 +220,25 @@ async def test_who_applied_something_still_owns_it_after_a_write(
     assert found["metadata"].get("finalizers") == written["metadata"].get("finalizers")
 
 
-async def test_a_group_is_not_made_on_the_word_of_a_memory(stage: Stage, cluster: Cluster) -> None:
+async def test_a_group_is_not_created_from_a_cached_object(stage: Stage, client: ApiClient) -> None:
     body = deepcopy(applied(stage))
     ref = ref_of(body)
     async with connect(stage.redis.url) as redis:
         store = Store(redis, PREFIX)
-        reconciler = Reconciler(cluster, store, "cluster", WorkQueue(), lambda: True)
-        note = {NOTE: f"{ref.uid}/{await store.epoch()}"}
+        cache = ObjectCache()
+        reconciler = build_reconciler(client, store, cache=cache)
+        note = {GROUP_ANNOTATION: f"{ref.uid}/{await store.incarnation()}"}
         body["metadata"] |= {"finalizers": [FINALIZER], "annotations": note}
-        reconciler.notice(ref, body)
-        assert reconciler.memory.recall(ref.uid)
-        # It goes, and nobody hears of it.
+        reconciler.enqueue(ref, body)
+        assert cache.get(ref.uid)
+        # It is deleted without a watch event.
         stage.resources.delete("order")
         await reconciler.reconcile(ref)
         assert await store.read(ref.uid) is None
-        assert ref.uid not in reconciler.memory.running
+        assert ref.uid not in cache.running
 
 
-async def test_a_token_that_ran_out_is_read_anew(
+async def test_an_expired_token_is_read_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Proxy(stage.api) as proxy:
@@ -244,13 +246,45 @@ async def test_a_token_that_ran_out_is_read_anew(
         good = path.read_text()
         path.write_text(good.replace(json.loads(good)["users"][0]["user"]["token"], "ran-out"))
         monkeypatch.setitem(os.environ, "KUBECONFIG", str(path))
-        cluster = Cluster(kopf.OperatorSettings())
+        client = ApiClient(kopf.OperatorSettings())
         with pytest.raises(ApiError, match="401"):
-            await cluster.uid()
+            await client.uid()
 
         def renewed(request: web.BaseRequest) -> None:
             path.write_text(good)
 
         proxy.refuse = renewed
-        assert await cluster.uid()
-        await cluster.close()
+        assert await client.uid()
+        await client.close()
+
+
+def kubeconfig_with_proxy(stage: Stage, proxy: str) -> Path:
+    path = stage.api.kubeconfig("by-tunnel", stage.api.url)
+    config = json.loads(path.read_text())
+    config["clusters"][0]["cluster"]["proxy-url"] = proxy
+    path.write_text(json.dumps(config))
+    return path
+
+
+async def test_the_client_connects_through_the_proxy_of_a_kubeconfig(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = applied(stage)
+    with tunnel() as proxy:
+        path = kubeconfig_with_proxy(stage, proxy.url)
+        monkeypatch.setitem(os.environ, "KUBECONFIG", str(path))
+        client = ApiClient(kopf.OperatorSettings())
+        written = await client.put_status(body, TOLD)
+        await client.close()
+        assert proxy.targets == [stage.api.url.removeprefix("https://")]
+    assert stage.resources.status("order") == written["status"]
+
+
+async def test_the_operator_connects_through_the_proxy_of_a_kubeconfig(stage: Stage) -> None:
+    with tunnel() as proxy:
+        operator = stage.operator(kubeconfig=kubeconfig_with_proxy(stage, proxy.url))
+        await stage.worker()
+        stage.resources.apply(manifest("order", PAY))
+        stage.resources.reaches("order", state="COMPLETED")
+        operator.server.stop()
+    assert set(proxy.targets) == {stage.api.url.removeprefix("https://")}

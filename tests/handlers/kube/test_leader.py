@@ -1,35 +1,28 @@
-"""Of several replicas one works: never two at once, and never none for long.
+"""Leader election: never two leaders, and never none for long.
 
-Time is the event loop's and jumps to whatever is waited for, so these tests take none.
+The clock is the event loop's and jumps over each wait, so these tests take no time.
 """
 
 import asyncio
 import copy
 import itertools
 import selectors
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-import handlers.lease
-from handlers.cluster import ApiError, Cluster, Conflict
-from handlers.lease import (
-    LENGTH_SECONDS,
-    LOOK_SECONDS,
-    MARGIN_SECONDS,
-    RENEW_SECONDS,
-    Lease,
-)
+from handlers.kube import leader
+from handlers.kube.client import ApiClient, ApiError, Conflict
+from handlers.kube.leader import LENGTH_SECONDS, MARGIN_SECONDS, RENEW_SECONDS, RETRY_SECONDS, Lease
 
 FOLDER = "/apis/coordination.k8s.io/v1/namespaces/sagas/leases"
 HOLDS = LENGTH_SECONDS - MARGIN_SECONDS
 
 
 class Clock(selectors.DefaultSelector):
-    """A clock that leaps over all waiting."""
+    """A clock that jumps over each wait."""
 
     def __init__(self, now: float = 0.0) -> None:
         super().__init__()
@@ -38,7 +31,7 @@ class Clock(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> Any:
         assert timeout is not None, "everybody waits for nothing"
         self.now += max(timeout, 0)
-        assert self.now < 10_000, "somebody waits for ever"
+        assert self.now < 10_000, "a task waits forever"
         return super().select(0)
 
 
@@ -52,23 +45,27 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Leases:
-    """The leases of an API server: a write of what has changed since it was read is refused."""
+    """The leases of an API server, which refuses a write with an old resourceVersion."""
 
     def __init__(self) -> None:
         self.stored: dict[str, dict[str, Any]] = {}
+        self.writes: list[str] = []
         self.versions = itertools.count(1)
         self.before: Callable[[str, str], Awaitable[None]] | None = None
 
-    def client(self) -> Cluster:
-        fake = SimpleNamespace(find=self.find, request=self.request, writes=Counter())
-        return cast(Cluster, fake)
+    def client(self) -> ApiClient:
+        fake = SimpleNamespace(find=self.find, write=self.write)
+        return cast(ApiClient, fake)
 
     async def find(self, method: str, path: str) -> dict[str, Any] | None:
         assert method == "GET"
         await self._answer("GET", path)
         return copy.deepcopy(self.stored.get(path))
 
-    async def request(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def write(
+        self, what: str, method: str, path: str, body: dict[str, Any]
+    ) -> dict[str, Any]:
+        self.writes.append(what)
         await self._answer(method, path)
         body = copy.deepcopy(body)
         if method == "POST":
@@ -108,8 +105,8 @@ def clock() -> Clock:
 def run(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Coroutine[Any, Any, None]], None]:
-    """Run a story by that clock."""
-    monkeypatch.setattr(handlers.lease, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    """Run a test with that clock."""
+    monkeypatch.setattr(leader, "time", SimpleNamespace(monotonic=lambda: clock.now))
 
     def run(story: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=lambda: Loop(clock)) as runner:
@@ -139,8 +136,8 @@ async def silent(method: str, path: str) -> None:
     raise ApiError(0, "the API server is out of reach")
 
 
-def test_nobody_leads_by_itself(leases: Leases, run: Run) -> None:
-    """Not even on a machine that has just been started, whose clock is near zero."""
+def test_a_new_lease_object_is_not_held(leases: Leases, run: Run) -> None:
+    """Not even just after the boot of a machine, when its clock is near zero."""
 
     async def story() -> None:
         lease = replica(leases, "a")
@@ -152,7 +149,7 @@ def test_nobody_leads_by_itself(leases: Leases, run: Run) -> None:
     run(story())
 
 
-def test_the_first_takes_a_lease_that_is_not_there(leases: Leases, run: Run, clock: Clock) -> None:
+def test_the_first_replica_creates_the_lease(leases: Leases, run: Run, clock: Clock) -> None:
     async def story() -> None:
         first = replica(leases, "a")
         await first.acquire()
@@ -167,7 +164,7 @@ def test_the_first_takes_a_lease_that_is_not_there(leases: Leases, run: Run, clo
     run(story())
 
 
-def test_a_second_waits_for_as_long_as_the_first_renews(
+def test_a_second_replica_waits_while_the_first_renews(
     leases: Leases, run: Run, clock: Clock
 ) -> None:
     async def story() -> None:
@@ -176,21 +173,21 @@ def test_a_second_waits_for_as_long_as_the_first_renews(
         keeping = asyncio.create_task(first.keep())
         waiting = asyncio.create_task(second.acquire())
         for _ in range(1_000):
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
             assert first.is_held
             assert not second.is_held
         assert not keeping.done()
         assert not waiting.done()
         assert leases.spec["holderIdentity"] == "a"
         assert leases.spec["leaseTransitions"] == 0
-        # As often as it should, and no more often.
+        # As often as intended, and no more often.
         assert int(leases.version(f"{FOLDER}/leader")) == pytest.approx(1_000 / RENEW_SECONDS, 0.01)
 
     run(story())
 
 
 @pytest.mark.parametrize("renewals", range(4))
-def test_a_second_takes_over_when_the_first_is_dead_and_never_earlier(
+def test_a_second_replica_takes_over_when_the_lease_expired_and_not_earlier(
     leases: Leases, run: Run, clock: Clock, renewals: int
 ) -> None:
     async def story() -> None:
@@ -210,8 +207,10 @@ def test_a_second_takes_over_when_the_first_is_dead_and_never_earlier(
     run(story())
 
 
-def test_a_newcomer_gives_the_holder_its_whole_time(leases: Leases, run: Run, clock: Clock) -> None:
-    """It cannot know how long ago the lease was renewed: clocks of two machines differ."""
+def test_a_new_replica_waits_for_a_whole_lease_duration(
+    leases: Leases, run: Run, clock: Clock
+) -> None:
+    """It cannot know when the lease was renewed: the clocks of two machines differ."""
 
     async def story() -> None:
         await replica(leases, "a").acquire()
@@ -223,7 +222,7 @@ def test_a_newcomer_gives_the_holder_its_whole_time(leases: Leases, run: Run, cl
     run(story())
 
 
-def test_a_lease_of_another_length_is_respected(leases: Leases, run: Run, clock: Clock) -> None:
+def test_the_duration_in_the_lease_is_respected(leases: Leases, run: Run, clock: Clock) -> None:
     async def story() -> None:
         await replica(leases, "a").acquire()
         leases.spec["leaseDurationSeconds"] = 100
@@ -234,7 +233,7 @@ def test_a_lease_of_another_length_is_respected(leases: Leases, run: Run, clock:
     run(story())
 
 
-def test_a_released_lease_is_taken_at_once(leases: Leases, run: Run, clock: Clock) -> None:
+def test_a_released_lease_is_acquired_at_once(leases: Leases, run: Run, clock: Clock) -> None:
     async def story() -> None:
         first, second = replica(leases, "a"), replica(leases, "b")
         await first.acquire()
@@ -243,13 +242,13 @@ def test_a_released_lease_is_taken_at_once(leases: Leases, run: Run, clock: Cloc
         await first.release()
         assert not first.is_held
         await waiting
-        assert clock.now <= 5 + LOOK_SECONDS
+        assert clock.now <= 5 + RETRY_SECONDS
         assert leases.spec["holderIdentity"] == "b"
 
     run(story())
 
 
-def test_who_does_not_hold_the_lease_releases_nothing(leases: Leases, run: Run) -> None:
+def test_only_the_holder_releases_the_lease(leases: Leases, run: Run) -> None:
     async def story() -> None:
         first, second = replica(leases, "a"), replica(leases, "b")
         await first.acquire()
@@ -262,7 +261,7 @@ def test_who_does_not_hold_the_lease_releases_nothing(leases: Leases, run: Run) 
     run(story())
 
 
-def test_a_release_that_fails_is_only_a_delay(leases: Leases, run: Run) -> None:
+def test_a_failed_release_only_delays(leases: Leases, run: Run) -> None:
     async def story() -> None:
         first = replica(leases, "a")
         await first.acquire()
@@ -273,7 +272,7 @@ def test_a_release_that_fails_is_only_a_delay(leases: Leases, run: Run) -> None:
     run(story())
 
 
-def test_who_comes_back_under_its_own_name_need_not_wait(
+def test_a_restarted_holder_acquires_its_lease_at_once(
     leases: Leases, run: Run, clock: Clock
 ) -> None:
     async def story() -> None:
@@ -286,7 +285,9 @@ def test_who_comes_back_under_its_own_name_need_not_wait(
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_of_many_that_race_one_wins(leases: Leases, run: Run, clock: Clock, there: bool) -> None:
+def test_one_of_many_candidates_acquires_the_lease(
+    leases: Leases, run: Run, clock: Clock, there: bool
+) -> None:
     async def story() -> None:
         if there:
             await replica(leases, "z").acquire()
@@ -303,7 +304,7 @@ def test_of_many_that_race_one_wins(leases: Leases, run: Run, clock: Clock, ther
     run(story())
 
 
-def test_a_lease_that_somebody_deleted_is_made_again(leases: Leases, run: Run) -> None:
+def test_a_deleted_lease_is_created_again(leases: Leases, run: Run) -> None:
     async def story() -> None:
         first = replica(leases, "a")
         await first.acquire()
@@ -317,7 +318,7 @@ def test_a_lease_that_somebody_deleted_is_made_again(leases: Leases, run: Run) -
     run(story())
 
 
-def test_a_lease_is_taken_when_the_api_server_comes_back(
+def test_a_lease_is_acquired_when_the_api_server_is_back(
     leases: Leases, run: Run, clock: Clock
 ) -> None:
     async def story() -> None:
@@ -327,12 +328,12 @@ def test_a_lease_is_taken_when_the_api_server_comes_back(
         assert not waiting.done()
         leases.before = None
         await waiting
-        assert clock.now <= 100 + LOOK_SECONDS
+        assert clock.now <= 100 + RETRY_SECONDS
 
     run(story())
 
 
-def test_the_holder_gives_up_when_another_took_the_lease(
+def test_the_holder_stops_when_another_holds_the_lease(
     leases: Leases, run: Run, clock: Clock
 ) -> None:
     async def story() -> None:
@@ -347,16 +348,16 @@ def test_the_holder_gives_up_when_another_took_the_lease(
     run(story())
 
 
-@pytest.mark.parametrize("trouble", [away, silent])
-def test_the_holder_gives_up_when_the_api_server_is_away_before_another_begins(
-    leases: Leases, run: Run, clock: Clock, trouble: Callable[[str, str], Awaitable[None]]
+@pytest.mark.parametrize("problem", [away, silent])
+def test_the_holder_stops_without_an_api_server_before_another_starts(
+    leases: Leases, run: Run, clock: Clock, problem: Callable[[str, str], Awaitable[None]]
 ) -> None:
-    """Whether it refuses or says nothing at all."""
+    """Whether it refuses requests or does not answer."""
 
     async def story() -> None:
         first = replica(leases, "a")
         await first.acquire()
-        leases.before = trouble
+        leases.before = problem
         await first.keep()
         assert clock.now == HOLDS
         assert not first.is_held
@@ -364,7 +365,7 @@ def test_the_holder_gives_up_when_the_api_server_is_away_before_another_begins(
     run(story())
 
 
-def test_a_short_absence_of_the_api_server_is_survived(
+def test_the_holder_survives_a_short_outage_of_the_api_server(
     leases: Leases, run: Run, clock: Clock
 ) -> None:
     async def story() -> None:
@@ -383,10 +384,10 @@ def test_a_short_absence_of_the_api_server_is_survived(
     run(story())
 
 
-def test_time_counts_from_when_a_renewal_was_asked_for(
+def test_the_lease_duration_starts_when_a_renewal_is_requested(
     leases: Leases, run: Run, clock: Clock
 ) -> None:
-    """Its answer may have taken long, and others count from when it was written."""
+    """The response may take long, and other replicas count from the write."""
 
     async def slow(method: str, path: str) -> None:
         if method == "POST":
@@ -406,7 +407,7 @@ def test_time_counts_from_when_a_renewal_was_asked_for(
 
 
 @pytest.mark.parametrize("successor", [False, True])
-def test_a_holder_that_was_stopped_for_long_knows_when_it_goes_on(
+def test_a_suspended_holder_knows_that_its_lease_expired(
     leases: Leases, run: Run, clock: Clock, successor: bool
 ) -> None:
     async def story() -> None:
@@ -428,10 +429,10 @@ def test_a_holder_that_was_stopped_for_long_knows_when_it_goes_on(
 
 
 @pytest.mark.parametrize("leave", [Lease.keep, Lease.release])
-def test_a_late_write_changes_nothing(
+def test_a_late_renewal_is_refused(
     leases: Leases, run: Run, leave: Callable[[Lease], Awaitable[None]]
 ) -> None:
-    """The holder is stopped between its look and its write, and deposed in its sleep."""
+    """The holder is suspended between its read and its write, and loses the lease meanwhile."""
 
     async def deposed(method: str, path: str) -> None:
         if method == "PUT":
@@ -453,10 +454,9 @@ def test_a_late_write_changes_nothing(
 
 def test_every_write_is_counted(leases: Leases, run: Run) -> None:
     async def story() -> None:
-        client = leases.client()
-        lease = Lease(client, "sagas", "leader", "a")
+        lease = Lease(leases.client(), "sagas", "leader", "a")
         await lease.acquire()
         await lease.release()
-        assert client.writes == {"lease": 2}
+        assert leases.writes == ["lease", "lease"]
 
     run(story())

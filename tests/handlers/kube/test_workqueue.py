@@ -1,15 +1,16 @@
-"""Each key at most once in the queue and at most once at work; errors come again, later."""
+"""The work queue: each key is queued and processed at most once, and errors are retried."""
 
 import asyncio
+import math
 
 import pytest
 
-from handlers.workqueue import WorkQueue
+from handlers.kube.workqueue import WorkQueue, soonest
 
 
 async def ready(queue: WorkQueue[str]) -> str | None:
-    """Return a key that is due now, if one is."""
-    task = asyncio.create_task(queue.take())
+    """Return a key that is due now, if there is one."""
+    task = asyncio.create_task(queue.get())
     await asyncio.wait({task}, timeout=0.02)
     if task.done():
         return task.result()
@@ -17,120 +18,120 @@ async def ready(queue: WorkQueue[str]) -> str | None:
     return None
 
 
-async def test_a_key_waits_once_however_often_it_is_added() -> None:
+async def test_a_key_added_three_times_is_processed_once() -> None:
     queue = WorkQueue[str]()
     for _ in range(3):
         queue.add("a")
-    assert await queue.take() == "a"
+    assert await queue.get() == "a"
     queue.done("a")
     assert await ready(queue) is None
     assert len(queue) == 0
 
 
-async def test_keys_come_in_the_order_they_are_due() -> None:
+async def test_keys_are_returned_in_the_order_of_their_times() -> None:
     queue = WorkQueue[str]()
-    queue.add("late", 0.03)
+    queue.add_after("late", 0.03)
     queue.add("first")
     queue.add("second")
-    assert [await queue.take() for _ in range(3)] == ["first", "second", "late"]
+    assert [await queue.get() for _ in range(3)] == ["first", "second", "late"]
 
 
-async def test_an_earlier_time_wins_and_a_later_one_does_not() -> None:
+async def test_the_earlier_of_two_times_wins() -> None:
     queue = WorkQueue[str]()
-    queue.add("a", 3600)
+    queue.add_after("a", 3600)
     assert await ready(queue) is None
     queue.add("a")
-    queue.add("a", 3600)
+    queue.add_after("a", 3600)
     assert await ready(queue) == "a"
     queue.done("a")
     assert await ready(queue) is None
 
 
-async def test_a_key_added_while_at_work_comes_again_after_it() -> None:
+async def test_a_key_added_while_it_is_processed_is_returned_after_done() -> None:
     queue = WorkQueue[str]()
     queue.add("a")
-    assert await queue.take() == "a"
-    queue.add("a", 3600)
+    assert await queue.get() == "a"
+    queue.add_after("a", 3600)
     queue.add("a")
     assert await ready(queue) is None
     queue.done("a")
     assert await ready(queue) == "a"
 
 
-async def test_a_failed_key_comes_again_later_each_time_and_holds_up_no_other() -> None:
+async def test_the_earlier_of_two_times_wins_while_a_key_is_processed() -> None:
+    queue = WorkQueue[str]()
+    queue.add("a")
+    assert await queue.get() == "a"
+    queue.add("a")
+    queue.add_after("a", 3600)
+    queue.done("a")
+    assert await ready(queue) == "a"
+
+
+async def test_a_failing_key_is_delayed_longer_each_time_and_delays_no_other() -> None:
     queue = WorkQueue[str]()
     queue.add("bad")
     delays = []
     for _ in range(3):
-        while await queue.take() != "bad":
+        while await queue.get() != "bad":
             pass
-        queue.add("bad")  # an event that arrives meanwhile does not make it hurry
-        delays.append(queue.retry("bad"))
+        queue.add("bad")  # an event that arrives meanwhile does not cancel the delay
+        delays.append(queue.add_rate_limited("bad"))
+        queue.done("bad")
         queue.add("good")
         assert await ready(queue) == "good"
         queue.done("good")
     assert delays[0] < delays[1] < delays[2]
 
 
-async def test_a_worker_that_waits_is_woken_by_a_new_key() -> None:
+async def test_waiting_workers_are_woken_by_new_keys() -> None:
     queue = WorkQueue[str]()
-    workers = [asyncio.create_task(queue.take()) for _ in range(2)]
+    workers = [asyncio.create_task(queue.get()) for _ in range(2)]
     await asyncio.sleep(0)
     queue.add("a")
     queue.add("b")
     assert sorted(await asyncio.gather(*workers)) == ["a", "b"]
 
 
-async def test_a_forgotten_key_does_not_come() -> None:
+async def test_a_discarded_key_is_not_returned() -> None:
     queue = WorkQueue[str]()
     queue.add("a")
-    queue.forget("a")
+    queue.discard("a")
     assert await ready(queue) is None
 
 
-async def test_what_is_wanted_sooner_while_at_work_stays_so() -> None:
-    queue = WorkQueue[str]()
-    queue.add("a")
-    assert await queue.take() == "a"
-    queue.add("a")
-    queue.add("a", 3600)
-    queue.done("a")
-    assert await ready(queue) == "a"
-
-
-async def test_a_key_that_was_worked_on_well_is_not_blamed_for_what_was() -> None:
+async def test_forget_resets_the_rate_limiter() -> None:
     queue = WorkQueue[str]()
     first: list[float] = []
     second: list[float] = []
     for delays in (first, second):
         for _ in range(4):
             queue.add("a")
-            assert await queue.take() == "a"
-            delays.append(queue.retry("a"))
+            assert await queue.get() == "a"
+            delays.append(queue.add_rate_limited("a"))
+            queue.done("a")
             queue._due.clear()  # instead of waiting for it
-        queue.add("a")
-        assert await queue.take() == "a"
-        queue.done("a")
+        queue.forget("a")
     assert second[0] < first[1]
 
 
-@pytest.mark.parametrize(("asked", "least", "most"), [(0, 0, 1), (7, 7, 7), (3600, 60, 60)])
-async def test_a_server_that_asks_to_be_left_alone_is_for_a_minute_at_most(
-    asked: float, least: float, most: float
+@pytest.mark.parametrize(("requested", "least", "most"), [(0, 0, 1), (7, 7, 7), (3600, 60, 60)])
+async def test_a_server_can_request_a_delay_of_at_most_a_minute(
+    requested: float, least: float, most: float
 ) -> None:
     queue = WorkQueue[str]()
     queue.add("a")
-    assert await queue.take() == "a"
-    assert least <= queue.retry("a", asked) <= most
+    assert await queue.get() == "a"
+    assert least <= queue.add_rate_limited("a", requested) <= most
 
 
-async def test_times_that_no_longer_count_take_up_no_room() -> None:
+async def test_outdated_entries_do_not_accumulate() -> None:
     queue = WorkQueue[str]()
-    queue.add("other", 7200)
+    queue.add_after("other", 7200)
     for _ in range(10_000):
-        queue.add("a", 3600)
+        queue.add_after("a", 3600)
         queue.add("a")
-        assert await queue.take() == "a"
+        assert await queue.get() == "a"
         queue.done("a")
     assert len(queue) == 1
     assert len(queue._heap) < 1000
@@ -138,32 +139,77 @@ async def test_times_that_no_longer_count_take_up_no_room() -> None:
     assert await ready(queue) == "b"
 
 
-async def test_a_key_is_owed_until_it_was_worked_on_well() -> None:
+async def test_a_key_is_dirty_until_it_was_processed_without_an_error() -> None:
     queue = WorkQueue[str]()
-    assert not queue.owes("a")
+    assert not queue.is_dirty("a")
     queue.add("a")
-    assert queue.owes("a")
-    assert await queue.take() == "a"
-    assert queue.owes("a")
-    queue.retry("a")
-    assert queue.owes("a")
-    assert await queue.take() == "a"
-    queue.add("a")  # while it is at work
+    assert queue.is_dirty("a")
+    assert await queue.get() == "a"
+    assert queue.is_dirty("a")
+    queue.add_rate_limited("a")
     queue.done("a")
-    assert queue.owes("a")
-    assert await queue.take() == "a"
-    queue.done("a")
-    assert not queue.owes("a")
-
-
-async def test_a_key_that_comes_back_in_its_own_time_is_not_owed() -> None:
-    queue = WorkQueue[str]()
-    queue.add("a")
-    assert await queue.take() == "a"
-    queue.add("a", 3600)
-    queue.done("a")
-    assert not queue.owes("a")
-    queue.add("a")
-    assert queue.owes("a")
+    assert queue.is_dirty("a")
+    assert await queue.get() == "a"
+    queue.add("a")  # while it is processed
     queue.forget("a")
-    assert not queue.owes("a")
+    queue.done("a")
+    assert queue.is_dirty("a")
+    assert await queue.get() == "a"
+    queue.done("a")
+    assert not queue.is_dirty("a")
+
+
+async def test_a_key_that_is_due_later_is_not_dirty() -> None:
+    queue = WorkQueue[str]()
+    queue.add("a")
+    assert await queue.get() == "a"
+    queue.add_after("a", 3600)
+    queue.done("a")
+    assert not queue.is_dirty("a")
+    queue.add("a")
+    assert queue.is_dirty("a")
+    queue.discard("a")
+    assert not queue.is_dirty("a")
+
+
+async def test_a_batch_holds_all_keys_that_are_due_and_no_other() -> None:
+    queue = WorkQueue[str]()
+    assert queue.get_due() == []
+    queue.add("a")
+    queue.add("b")
+    queue.add_after("late", 3600)
+    assert queue.get_due() == ["a", "b"]
+    queue.add("a")
+    assert queue.get_due() == []
+    queue.done("a")
+    assert queue.get_due() == ["a"]
+
+
+async def test_the_next_time_counts_keys_that_are_processed() -> None:
+    queue = WorkQueue[str]()
+    assert queue.seconds_until_due() == math.inf
+    queue.add_after("late", 3600)
+    assert 3590 < queue.seconds_until_due() <= 3600
+    queue.add("a")
+    assert queue.get_due() == ["a"]
+    assert queue.seconds_until_due() > 3590
+    queue.add("a")
+    assert queue.seconds_until_due() <= 0
+
+
+async def test_a_wait_ends_with_a_new_key_or_with_its_timeout() -> None:
+    queue = WorkQueue[str]()
+    await queue.wait(0.01)
+    waiting = asyncio.create_task(queue.wait())
+    await asyncio.sleep(0)
+    queue.add("a")
+    async with asyncio.timeout(5):
+        await waiting
+        await queue.wait()  # the key is still due
+
+
+@pytest.mark.parametrize(
+    ("waits", "shortest"), [((), None), ((None,), None), ((3, None, 2.5), 2.5), ((0, 1), 0)]
+)
+def test_the_soonest_of_several_waits(waits: tuple[float | None, ...], shortest: float) -> None:
+    assert soonest(*waits) == shortest

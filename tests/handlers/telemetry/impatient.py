@@ -1,7 +1,7 @@
-"""The operator without patience: whatever its probes miss is dead at once."""
+"""The operator with probes that fail at once when something is missing."""
 
-from handlers import startup
+from handlers.telemetry import checks
 
-startup.DEAD_SECONDS = 0
+checks.DEAD_SECONDS = 0
 
 import main  # noqa: E402, F401

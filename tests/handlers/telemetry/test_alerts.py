@@ -1,4 +1,4 @@
-"""Each alert fires on what a real operator told while the trouble was real, and on nothing else."""
+"""Each alert fires on the metrics of a real operator with the problem, and only then."""
 
 from pathlib import Path
 from typing import Any
@@ -7,34 +7,34 @@ import pytest
 import yaml
 from aiohttp import web
 
-from testbed.operators import OperatorProcess
-from testbed.pages import Page
-from testbed.promql import complaints, evaluate, firing, lasting
-from testbed.proxy import Proxy
-from testbed.resources import manifest
-from testbed.scrapes import Scrape
-from testbed.stages import LOSE, PAY, SHIP, UNDOS, WAIT, Stage
-from testbed.stock import fails_for_good
-from testbed.waiting import wait_for
-from tests.handlers.test_metrics import documented, unsettling
-from tests.handlers.test_pool_outages import JUMPING
+from testbed import ROOT
+from testbed.servers.operator import OperatorProcess
+from testbed.servers.proxy import Proxy
+from testbed.servers.stock import fails_for_good
+from testbed.support.pages import Page
+from testbed.support.promql import complaints, evaluate, firing, lasting
+from testbed.support.resources import manifest
+from testbed.support.scrapes import Scrape
+from testbed.support.stages import LOSE, PAY, SHIP, UNDOS, WAIT, Stage
+from testbed.support.waiting import wait_for
+from tests.handlers.telemetry.test_metrics import documented, unsettling
+from tests.resources.outages.test_pool_outages import JUMPING
 
-ROOT = Path(__file__).resolve().parents[2]
 RULES = (ROOT / "deploy/helm/files/alerts.yaml").read_text()
 HOUR = 3600
 DAY = 24 * HOUR
-# What Prometheus' own labels say of the Service that it scrapes.
+# The labels that Prometheus adds for the Service that it scrapes.
 SERVICE = {"job": "jobgroup-operator", "namespace": "jobgroups"}
 
 
 def told(operator: OperatorProcess, name: str, **labels: str) -> float:
-    """Return one value that an operator tells now, or less than any if it does not tell."""
+    """Return the current value of a metric, or less than any value if it is not exported."""
     value = Scrape.of(operator).value(name, **labels)
     return float("-inf") if value is None else value
 
 
 def moment(*replicas: OperatorProcess) -> dict[str, Scrape]:
-    """Return what these replicas tell now."""
+    """Return the current metrics of these replicas."""
     return {f"replica-{n}": Scrape.of(replica) for n, replica in enumerate(replicas)}
 
 
@@ -64,7 +64,7 @@ def alerts() -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load(RULES)["groups"] for rule in group["rules"]]
 
 
-def test_each_alert_says_how_bad_it_is_and_leads_to_its_runbook() -> None:
+def test_each_alert_has_a_severity_and_a_runbook() -> None:
     anchors = Page("docs/runbooks.md").anchors
     for alert in alerts():
         name = alert["alert"]
@@ -75,17 +75,19 @@ def test_each_alert_says_how_bad_it_is_and_leads_to_its_runbook() -> None:
     assert len(anchors) == len(alerts()) + 1
 
 
-def test_prometheus_takes_the_rules() -> None:
+@pytest.mark.server
+def test_prometheus_accepts_the_rules() -> None:
     assert complaints(RULES) == []
     assert complaints(RULES.replace("$value", "$valeu", 1)) != []
 
 
-def test_the_rules_ask_only_for_what_there_is() -> None:
+@pytest.mark.server
+def test_the_rules_use_only_documented_metrics() -> None:
     answers = evaluate([], [alert["expr"] for alert in alerts()])
     assert {name for answer in answers for name in answer.metrics} <= documented().keys()
 
 
-async def test_in_health_no_alert_fires(stage: Stage) -> None:
+async def test_no_alert_fires_for_a_healthy_operator(stage: Stage) -> None:
     replicas = two(stage)
     await stage.worker()
     stage.resources.apply(
@@ -106,7 +108,9 @@ async def test_in_health_no_alert_fires(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("state", "limit"), [("ACTIVE", DAY), ("COMPENSATING", HOUR)], ids=["active", "compensating"]
 )
-async def test_a_group_is_stuck(stage: Stage, tmp_path: Path, state: str, limit: int) -> None:
+async def test_the_alert_for_a_stuck_group_fires(
+    stage: Stage, tmp_path: Path, state: str, limit: int
+) -> None:
     operator, ahead = clock(stage, tmp_path)
     client = await stage.client()
     await client.work("payments", {"lose": fails_for_good()})
@@ -124,7 +128,7 @@ async def test_a_group_is_stuck(stage: Stage, tmp_path: Path, state: str, limit:
     assert found == {"JobGroupStuck": [{**SERVICE, "state": state}]}
 
 
-async def test_an_undo_failed(stage: Stage) -> None:
+async def test_the_alert_for_a_failed_undo_fires(stage: Stage) -> None:
     operator = stage.operator()
     leads(operator)
     before = moment(operator)
@@ -135,13 +139,13 @@ async def test_an_undo_failed(stage: Stage) -> None:
     history = [*lasting(before, HOUR), moment(operator)]
     assert firing(history[:-1], RULES) == {}
     assert firing(history, RULES) == {"JobGroupUndoFailed": [SERVICE]}
-    # Until somebody has seen to it.
+    # Until it is fixed.
     stage.resources.delete("order")
     wait_for(lambda: told(operator, "jobgroup_groups", state="FAILED_COMPENSATION") == 0)
     assert firing([*history, moment(operator)], RULES) == {}
 
 
-async def test_wake_ups_wait(stage: Stage) -> None:
+async def test_the_alert_for_waiting_wake_ups_fires(stage: Stage) -> None:
     operator = stage.operator(REDIS_URL=unsettling(stage))
     leads(operator)
     before = moment(operator)
@@ -154,7 +158,7 @@ async def test_wake_ups_wait(stage: Stage) -> None:
     assert found == {"JobGroupWakeupLag": [SERVICE]}
 
 
-async def test_redis_is_out_of_reach(stage: Stage) -> None:
+async def test_the_alert_for_an_unreachable_redis_fires(stage: Stage) -> None:
     replicas = two(stage)
     before = moment(*replicas)
     stage.redis.kill()
@@ -166,7 +170,9 @@ async def test_redis_is_out_of_reach(stage: Stage) -> None:
     assert found == {"JobGroupRedisUnreachable": [SERVICE]}
 
 
-async def test_nobody_may_lead(stage: Stage) -> None:
+async def test_the_alert_for_a_missing_leader_fires_without_permission_to_lead(
+    stage: Stage,
+) -> None:
     def refuse(request: web.BaseRequest) -> web.Response | None:
         if "leases" not in request.path:
             return None
@@ -176,27 +182,27 @@ async def test_nobody_may_lead(stage: Stage) -> None:
     with Proxy(stage.api) as proxy:
         proxy.refuse = refuse
         operator = stage.operator("operator", stage.api.kubeconfig("by-proxy", proxy.url))
-        wait_for(lambda: "the lease cannot be taken yet" in operator.log)
+        wait_for(lambda: "cannot acquire the lease" in operator.log)
         wait_for(lambda: told(operator, "jobgroup_redis_up") == 1)
         waiting = moment(operator)
     assert firing(lasting(waiting, 60), RULES) == {}
     assert firing(lasting(waiting, 180), RULES) == {"JobGroupNoLeader": [SERVICE]}
 
 
-async def test_nobody_is_there_to_lead(stage: Stage) -> None:
+async def test_the_alert_for_a_missing_leader_fires_without_replicas(stage: Stage) -> None:
     operator = stage.operator()
     leads(operator)
     before = moment(operator)
     operator.server.kill()
     assert operator.probe("/metrics")[0] == 0
-    # Prometheus looks back five minutes for what was last told.
+    # Prometheus looks back five minutes for the last sample.
     gone = [*lasting(before, HOUR), *lasting({}, 600)]
     assert firing(gone, RULES) == {"JobGroupNoLeader": [SERVICE]}
-    # Nobody remembers for ever who was there, but that nobody is there is said for ever.
+    # The series of a past leader end, but the alert goes on firing.
     assert firing([*gone, *lasting({}, DAY)], RULES) == {"JobGroupNoLeader": [{}]}
 
 
-async def test_nobody_is_there_to_lead_while_another_operator_is_well(stage: Stage) -> None:
+async def test_the_alert_for_a_missing_leader_fires_beside_a_healthy_operator(stage: Stage) -> None:
     operator = stage.operator()
     leads(operator)
     (well,) = moment(operator).values()
@@ -204,5 +210,5 @@ async def test_nobody_is_there_to_lead_while_another_operator_is_well(stage: Sta
     assert firing(lasting(both, HOUR), RULES) == {}
     gone = [*lasting(both, HOUR), *lasting(other, 600)]
     assert firing(gone, RULES) == {"JobGroupNoLeader": [SERVICE]}
-    # It is not called for again once it has been away for so long that it must be meant.
+    # After a day without replicas, the alert stops: the removal was intended.
     assert firing([*gone, *lasting(other, DAY)], RULES) == {}

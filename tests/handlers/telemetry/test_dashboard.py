@@ -1,24 +1,26 @@
-"""The dashboard for Grafana shows what a real operator tells, all of it and nothing else."""
+"""The Grafana dashboard shows every metric of a real operator, and no other."""
 
 import json
 import math
 import re
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
-from testbed.promql import evaluate, lasting
-from testbed.scrapes import Scrape
-from testbed.stages import Stage
-from testbed.waiting import wait_for
-from testbed.workloads import Workloads, pool, workload
-from tests.handlers.test_metrics import counted, documented, every_state, leads
+import pytest
 
-FILE = Path(__file__).resolve().parents[2] / "deploy/helm/files/dashboard.json"
+from testbed import ROOT
+from testbed.support.promql import evaluate, lasting
+from testbed.support.scrapes import Scrape
+from testbed.support.stages import Stage
+from testbed.support.waiting import wait_for
+from testbed.support.workloads import Workloads, pool, workload
+from tests.handlers.telemetry.test_metrics import counted, documented, every_state, leads
+
+FILE = ROOT / "deploy/helm/files/dashboard.json"
 DASHBOARD: dict[str, Any] = json.loads(FILE.read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 TARGETS = [target for panel in PANELS for target in panel["targets"]]
-# What Grafana puts in the place of variables.
+# The values that Grafana substitutes for variables.
 VARIABLES = {"$namespace": ".*", "$__rate_interval": "5m"}
 SUFFIX = re.compile(r"_(bucket|count|sum)$")
 
@@ -31,6 +33,7 @@ def expressions() -> list[str]:
     return found
 
 
+@pytest.mark.server
 def test_every_metric_is_shown_and_no_other() -> None:
     answers = evaluate([], expressions())
     shown = {SUFFIX.sub("", name) for answer in answers for name in answer.metrics}
@@ -38,7 +41,7 @@ def test_every_metric_is_shown_and_no_other() -> None:
     assert shown == documented().keys() | standard
 
 
-async def test_every_panel_has_something_to_show(stage: Stage) -> None:
+async def test_every_panel_has_data(stage: Stage) -> None:
     operator = stage.operator()
     leads(operator)
     before = Scrape.of(operator)
@@ -54,7 +57,7 @@ async def test_every_panel_has_something_to_show(stage: Stage) -> None:
         assert values, f"nothing to show: {expression}"
 
 
-def test_every_panel_says_what_it_shows_and_where_it_is_from() -> None:
+def test_every_panel_has_a_description_and_a_data_source() -> None:
     for panel in PANELS:
         assert panel["description"].endswith("."), panel["title"]
         for each in (panel, *panel["targets"]):
@@ -65,7 +68,7 @@ def test_every_panel_says_what_it_shows_and_where_it_is_from() -> None:
     assert names == {"datasource", "namespace"}
 
 
-def test_no_panel_lies_upon_another() -> None:
+def test_no_panels_overlap() -> None:
     places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
     for one, other in combinations(places, 2):
         beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]

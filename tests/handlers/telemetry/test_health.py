@@ -1,4 +1,4 @@
-"""/livez goes red when something that must run is dead, and names it."""
+"""/livez fails when a part of the operator does not run, and names it."""
 
 import asyncio
 import os
@@ -13,24 +13,27 @@ import kopf
 import pytest
 from kopf._cogs.structs.references import Resource
 
-import handlers.lease
-from handlers import startup
-from handlers.follow import Follower
-from handlers.pools import Pools
-from handlers.startup import DEAD_SECONDS, Operator, WatchCheck
+from handlers.jobgroups.follower import Follower
+from handlers.kube import leader
+from handlers.settings import read_settings
+from handlers.startup import Operator
+from handlers.telemetry import checks
+from handlers.telemetry.checks import DEAD_SECONDS, WatchCheck, check_progress
+from handlers.workerpools.controller import PoolController
 from jobgroup import Driver
-from jobgroup.settings import read_settings
-from testbed.operators import ask, environment
-from testbed.processes import free_port
-from testbed.resources import manifest
-from testbed.stages import PAY, PREFIX, Stage
-from testbed.waiting import eventually, wait_for
+from testbed.servers.operator import ask, environment
+from testbed.servers.processes import free_port
+from testbed.support.resources import manifest
+from testbed.support.stages import PAY, PREFIX, Stage
+from testbed.support.waiting import eventually, wait_for
 
 IMPATIENT = Path(__file__).parent / "impatient.py"
+NO_PROGRESS = "no progress for 120 s"
+NO_WATCH = "no watch for 120 s"
 LOOPS: dict[str, tuple[type[Any], str]] = {
     "driver": (Driver, "run"),
-    "changes": (Follower, "hear_changes"),
-    "pools": (Pools, "run"),
+    "changes": (Follower, "follow_changes"),
+    "pools": (PoolController, "run"),
 }
 
 
@@ -53,46 +56,50 @@ async def livez(operator: Operator) -> tuple[int, str]:
 
 
 async def hang(loop: Any) -> None:
-    """Be a loop that last came round too long ago."""
+    """Replace a loop by one without progress."""
     loop.alive_at = time.monotonic() - DEAD_SECONDS - 1
     await asyncio.Event().wait()
 
 
-async def test_all_is_well(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_livez_is_ok_while_everything_runs(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with started(stage, monkeypatch) as operator:
         assert await livez(operator) == (200, "ok\n")
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-async def test_a_loop_hangs(stage: Stage, monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
+async def test_livez_fails_when_a_loop_hangs(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, loop: str
+) -> None:
     monkeypatch.setattr(*LOOPS[loop], hang)
     async with started(stage, monkeypatch) as operator:
 
         async def is_red() -> bool:
-            return await livez(operator) == (503, f"{loop}: it is stuck\n")
+            return await livez(operator) == (503, f"{loop}: {NO_PROGRESS}\n")
 
         await eventually(is_red)
 
 
-@pytest.mark.parametrize(("age", "said"), [(DEAD_SECONDS, ""), (DEAD_SECONDS + 1, "it is stuck")])
-def test_a_loop_may_take_its_time(monkeypatch: pytest.MonkeyPatch, age: int, said: str) -> None:
-    monkeypatch.setattr(startup, "time", SimpleNamespace(monotonic=lambda: 1000.0 + age))
-    assert startup._is_stuck(1000.0) == said
+@pytest.mark.parametrize(("age", "said"), [(DEAD_SECONDS, ""), (DEAD_SECONDS + 1, NO_PROGRESS)])
+def test_a_slow_loop_is_alive(monkeypatch: pytest.MonkeyPatch, age: int, said: str) -> None:
+    monkeypatch.setattr(checks, "time", SimpleNamespace(monotonic=lambda: 1000.0 + age))
+    assert check_progress(1000.0) == said
 
 
-async def test_the_lease_ran_out(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_lease_check_fails_when_the_lease_expired(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with started(stage, monkeypatch) as operator:
-        check, reconciler = operator._health.live["lease"], operator.reconciler
-        assert reconciler is not None
-        assert (check(), reconciler._steps._leads()) == ("", True)
-        later = SimpleNamespace(monotonic=lambda: time.monotonic() + handlers.lease.LENGTH_SECONDS)
+        assert operator._check_lease() == ""
+        later = SimpleNamespace(monotonic=lambda: time.monotonic() + leader.LENGTH_SECONDS)
         with monkeypatch.context() as moved:
-            moved.setattr(handlers.lease, "time", later)
-            assert (check(), reconciler._steps._leads()) == ("it is lost", False)
+            moved.setattr(leader, "time", later)
+            assert operator._check_lease() == "this replica lost the leader lease"
 
 
 @pytest.mark.parametrize("plural", ["jobgroups", "workerpools"])
-async def test_it_is_not_alive_when_nobody_has_watched_for_long(
+async def test_livez_fails_without_a_watch_for_long(
     monkeypatch: pytest.MonkeyPatch, plural: str
 ) -> None:
     now = time.monotonic()
@@ -104,17 +111,17 @@ async def test_it_is_not_alive_when_nobody_has_watched_for_long(
         now += DEAD_SECONDS
         assert check() == ""
         now += 1
-        assert check() == "nobody watches"
+        assert check() == NO_WATCH
         with watcher(plural):
             assert check() == ""
 
 
-async def test_a_kind_that_is_not_installed_is_not_missed_but_one_that_was_watched_is(
+async def test_an_optional_kind_is_checked_once_it_was_watched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    check = WatchCheck("workerpools", is_needed=False)
+    check = WatchCheck("workerpools", is_required=False)
     for _ in range(2):
         assert check() == ""
         now += DEAD_SECONDS + 1
@@ -123,27 +130,27 @@ async def test_a_kind_that_is_not_installed_is_not_missed_but_one_that_was_watch
     await asyncio.sleep(0)  # for the task to end
     assert check() == ""
     now += DEAD_SECONDS + 1
-    assert check() == "nobody watches"
+    assert check() == NO_WATCH
 
 
 @contextmanager
 def watcher(plural: str) -> Iterator[None]:
-    """Have a task of the name that kopf gives to those who watch such objects."""
+    """Run a task with the name that kopf gives to a watcher of this kind."""
     name = f"watcher for {Resource('jobgroups.dev', 'v1alpha1', plural)}@None"
     task = asyncio.create_task(asyncio.Event().wait(), name=name)
     yield
     task.cancel()
 
 
-async def test_the_tasks_are_named_as_kopf_names_them(stage: Stage) -> None:
+async def test_the_watch_check_knows_the_task_names_of_kopf(stage: Stage) -> None:
     operator = stage.operator(script=IMPATIENT)
     await stage.worker()
     stage.resources.apply(manifest("order", PAY))
     stage.resources.reaches("order", state="COMPLETED")
 
     def is_watching() -> bool:
-        # If nobody watched, the first would notice and the second say so.
+        # Without a watch, the first probe would start the time and the second fail.
         probes = [operator.probe("/livez") for _ in range(2)]
-        return all(code and "nobody watches" not in text for code, text in probes)
+        return all(code and "no watch" not in text for code, text in probes)
 
     wait_for(is_watching)

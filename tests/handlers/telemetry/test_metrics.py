@@ -1,26 +1,30 @@
-"""What a real operator tells at /metrics, of groups that really ran."""
+"""The metrics of a real operator, with groups that real workers ran."""
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from handlers.cluster import Ref
-from handlers.metrics import Metrics, passed
-from jobgroup import JobGroups
-from jobgroup.snapshot import STATES, GroupState, State, Totals
-from testbed.operators import OperatorProcess
-from testbed.resources import manifest
-from testbed.sagas import job
-from testbed.scrapes import Scrape
-from testbed.stages import LOSE, PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
-from testbed.stock import fails_for_good
-from testbed.waiting import eventually, wait_for
-from testbed.workloads import Workloads, pool, workload
+from handlers.kube.client import Ref
+from handlers.telemetry.metrics import Metrics, passed
+from handlers.telemetry.redis_probe import RedisProbe
+from handlers.telemetry.state import StateCollector
+from jobgroup import JobGroups, Store, connect
+from jobgroup.driver import Counters
+from jobgroup.model.snapshot import STATES, GroupState, State, Totals
+from testbed import ROOT
+from testbed.servers.operator import OperatorProcess
+from testbed.servers.stock import fails_for_good
+from testbed.support.resources import manifest
+from testbed.support.sagas import job
+from testbed.support.scrapes import Scrape
+from testbed.support.stages import LOSE, PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
+from testbed.support.waiting import eventually, wait_for
+from testbed.support.workloads import Workloads, pool, workload
 from tests.builders import group
-from tests.handlers.conftest import Shared
+from tests.resources.fixtures import Shared
 
 GROUPS = {
     "ACTIVE": 1,
@@ -29,7 +33,7 @@ GROUPS = {
     "FAILED": 1,
     "FAILED_COMPENSATION": 1,
 }
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+DOCS = ROOT / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| (.*?) ?\| (.+) \|$", re.MULTILINE)
 REFUSED = {"refund": fails_for_good("account closed")}
 
@@ -63,7 +67,7 @@ def counted(operator: OperatorProcess) -> None:
     wait_for(lambda: Scrape.of(operator).by("state", "jobgroup_groups") == GROUPS)
 
 
-async def test_groups_and_what_became_of_them(stage: Stage) -> None:
+async def test_groups_transitions_durations_and_undos_are_counted(stage: Stage) -> None:
     operator = stage.operator()
     leads(operator)
     await every_state(stage)
@@ -92,7 +96,7 @@ async def test_groups_and_what_became_of_them(stage: Stage) -> None:
     assert not any("first" in str(key) or stage.namespace in str(key) for key in scrape.samples)
 
 
-async def test_a_scrape_after_a_restart_tells_the_truth(stage: Stage) -> None:
+async def test_gauges_are_right_after_a_restart(stage: Stage) -> None:
     first = stage.operator("first")
     leads(first)
     await every_state(stage)
@@ -120,7 +124,7 @@ async def test_writes_are_counted_by_what_was_written(stage: Stage) -> None:
     assert all(writes.values())
 
 
-async def test_a_replica_that_waits_tells_what_it_knows(stage: Stage) -> None:
+async def test_a_replica_that_does_not_lead_exports_no_groups(stage: Stage) -> None:
     first = stage.operator("first")
     leads(first)
     second = stage.operator("second")
@@ -130,13 +134,13 @@ async def test_a_replica_that_waits_tells_what_it_knows(stage: Stage) -> None:
     wait_for(lambda: Scrape.of(second).value("jobgroup_redis_up") == 1)
     scrape = Scrape.of(second)
     assert scrape.value("jobgroup_leader") == 0
-    # Or a sum over the replicas would count each group twice.
+    # Otherwise a sum over the replicas would count each group twice.
     assert scrape.by("state", "jobgroup_groups") == {}
     assert scrape.value("jobgroup_watch_age_seconds") is None
     assert scrape.kinds == Scrape.of(first).kinds
 
 
-async def test_without_redis_nobody_claims_to_know_the_groups(stage: Stage) -> None:
+async def test_no_groups_are_exported_while_redis_is_down(stage: Stage) -> None:
     operator = stage.operator()
     wait_for(lambda: Scrape.of(operator).value("jobgroup_groups", state="ACTIVE") == 0)
     stage.redis.kill()
@@ -145,10 +149,10 @@ async def test_without_redis_nobody_claims_to_know_the_groups(stage: Stage) -> N
     assert Scrape.of(operator).value("jobgroup_wakeup_lag_seconds") is None
 
 
-async def test_what_a_resync_repaired_is_counted(stage: Stage) -> None:
+async def test_repairs_of_a_resync_are_counted(stage: Stage) -> None:
     async with JobGroups.connect(stage.redis.url, PREFIX) as groups:
         order = await groups.add_group("order", [job("pay"), job("ship", "shipping")])
-        # As if a person had removed the job: nobody is woken.
+        # As if a person had removed the job: no wake-up is written.
         lost, redis = order.jobs[0], groups.store.redis
         await redis.lrem(f"{PREFIX}:payments:wait", 1, lost.job_id)
         await redis.srem(f"{PREFIX}:_jobgroups:{order.group_id}:dependencies", lost.job_key)
@@ -162,7 +166,7 @@ async def test_what_a_resync_repaired_is_counted(stage: Stage) -> None:
 
 
 def unsettling(stage: Stage) -> str:
-    """Name the Redis for a user who may not take entries off a list: none can be settled."""
+    """Return the URL of a Redis user who may not remove list entries: no group can be settled."""
     rights = ["+@all", "-lrem"]
     stage.store.acl_setuser(
         "reader", enabled=True, nopass=True, commands=rights, keys=["*"], channels=["*"]
@@ -170,7 +174,7 @@ def unsettling(stage: Stage) -> str:
     return stage.redis.url.replace("redis://", "redis://reader:@")
 
 
-async def test_a_group_on_the_wake_up_list_is_seen_to_wait(stage: Stage) -> None:
+async def test_the_lag_of_the_wake_up_list_grows(stage: Stage) -> None:
     operator = stage.operator(REDIS_URL=unsettling(stage))
     await stage.worker()
     stage.resources.apply(manifest("order", PAY))
@@ -181,18 +185,20 @@ async def test_a_group_on_the_wake_up_list_is_seen_to_wait(stage: Stage) -> None
 
 
 @pytest.mark.parametrize(
-    "news", [manifest("order", WAIT), pool("undoers", "payments")], ids=["JobGroup", "WorkerPool"]
+    "changed",
+    [manifest("order", WAIT), pool("undoers", "payments")],
+    ids=["JobGroup", "WorkerPool"],
 )
-async def test_news_make_the_watch_young(stage: Stage, news: dict[str, Any]) -> None:
+async def test_a_watch_event_resets_the_watch_age(stage: Stage, changed: dict[str, Any]) -> None:
     operator = stage.operator()
     leads(operator)
-    # Nothing else makes it younger.
+    # Without events, the age grows.
     wait_for(lambda: (Scrape.of(operator).value("jobgroup_watch_age_seconds") or 0) > 3)
-    stage.resources.apply(news)
+    stage.resources.apply(changed)
     wait_for(lambda: (Scrape.of(operator).value("jobgroup_watch_age_seconds") or 3) < 3)
 
 
-async def test_pools_are_told_of_while_they_are_there(stage: Stage) -> None:
+async def test_pools_are_exported_while_they_exist(stage: Stage) -> None:
     operator = stage.operator()
     workloads = Workloads(stage.resources)
     workloads.apply(workload("undoers"), pool("undoers", "payments", jobsPerReplica=1))
@@ -228,7 +234,7 @@ UNDONE = replace(FAILED, undo_count=1)
         ("FAILED", UNDONE, []),
     ],
 )
-def test_the_states_that_a_group_went_through(
+def test_the_states_that_a_group_entered_in_one_call(
     before: State, after: GroupState, states: list[str]
 ) -> None:
     assert passed(before, after) == states
@@ -240,13 +246,24 @@ def documented() -> dict[str, tuple[str, set[str]]]:
     return {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels, _ in rows}
 
 
-def test_the_table_in_the_docs_has_every_metric() -> None:
-    metrics = Metrics()
-    metrics.leads = lambda: True
-    metrics.totals = Totals(dict.fromkeys(STATES, 1), {}, 0, 0)
-    metrics.pools = lambda: [(Ref("shop", "undoers", "u"), {"backlog": 1, "replicas": 1})]
+def test_the_table_in_the_docs_lists_every_metric() -> None:
+    registry = CollectorRegistry(auto_describe=True)
+    metrics = Metrics(registry)
+    redis = RedisProbe(Store(connect("redis://unused"), PREFIX), "unused", lambda: True)
+    redis.totals = Totals(dict.fromkeys(STATES, 1), {}, 0, 0)
+    pools = [(Ref("shop", "undoers", "u"), {"backlog": 1, "replicas": 1})]
+    registry.register(
+        StateCollector(
+            is_leader=lambda: True,
+            writes={},
+            watch_age=metrics.watch_age,
+            driver=Counters(),
+            pools=lambda: pools,
+            redis=redis,
+        )
+    )
     told = {}
-    for family in metrics.registry.collect():
+    for family in registry.collect():
         if not family.name.startswith("process_"):
             name = f"{family.name}_total" if family.type == "counter" else family.name
             labels = {label for sample in family.samples for label in sample.labels}
@@ -254,7 +271,7 @@ def test_the_table_in_the_docs_has_every_metric() -> None:
     assert documented() == told
 
 
-async def test_a_scrape_has_every_metric_of_the_table(shared: Shared) -> None:
+async def test_a_scrape_contains_every_metric_of_the_table(shared: Shared) -> None:
     scrape = Scrape.of(shared.operator)
     told = {
         f"{name}_total" if kind == "counter" else name: kind

@@ -1,4 +1,4 @@
-"""The loop of all pools, run in a test itself: what comes between it and a real API server."""
+"""The controller of WorkerPools in the process of a test, with a real API server."""
 
 import asyncio
 import contextlib
@@ -8,20 +8,21 @@ from typing import Any
 import kopf
 from redis.asyncio import Redis
 
-from handlers.cluster import JSON, Cluster, ref_of
-from handlers.pools import Pools
+from handlers.kube.client import JSON, ApiClient, ref_of
+from handlers.kube.workqueue import WorkQueue
+from handlers.workerpools.controller import PoolController
 from jobgroup import Store
-from testbed.stages import PREFIX, Stage
-from testbed.stock import StockClient
-from testbed.workloads import Workloads, pool, workload
+from testbed.servers.stock import StockClient
+from testbed.support.stages import PREFIX, Stage
+from testbed.support.workloads import Workloads, pool, workload
 
 Body = dict[str, Any]
 Send = Callable[[], Awaitable[Body]]
 Way = Callable[[str, str, Send], Awaitable[Body]]
 
 
-class Disturbed(Cluster):
-    """A way to the API server that a test may lead elsewhere."""
+class Disturbed(ApiClient):
+    """An API client whose requests a test can intercept."""
 
     way: Way = staticmethod(lambda _method, _path, send: send())
 
@@ -35,23 +36,23 @@ class Disturbed(Cluster):
 
 
 class Ground:
-    """The loop, and what it stands on; a watch there is none, so a test tells of pools itself."""
+    """The controller and its servers; there is no watch, so a test passes the events itself."""
 
     def __init__(self, stage: Stage, redis: Redis, client: StockClient) -> None:
         self.stage = stage
-        self.cluster = Disturbed(kopf.OperatorSettings())
+        self.api = Disturbed(kopf.OperatorSettings())
         self.client = client
-        self.leads = True
+        self.is_leader = True
         self.workloads = Workloads(stage.resources)
         self._queues = Store(redis, PREFIX).queues
         self._start()
 
     def _start(self) -> None:
-        self.pools = Pools(self.cluster, self._queues, lambda: self.leads)
+        self.pools = PoolController(self.api, self._queues, WorkQueue(), lambda: self.is_leader)
         self._loop = asyncio.create_task(self.pools.run())
 
     def is_loop(self) -> bool:
-        """Say whether it is the loop itself that asks, and no task of one pool."""
+        """Return whether the caller runs in the loop, and not in a worker."""
         return asyncio.current_task() is self._loop
 
     async def stop(self) -> None:
@@ -60,39 +61,41 @@ class Ground:
             await self._loop
 
     async def restart(self) -> None:
-        """Begin anew, and know of no pool."""
+        """Start a new controller that knows no pool."""
         await self.stop()
         self._start()
 
     async def make(self, name: str, replicas: int = 0, **spec: Any) -> Body:
-        """Make a workload and a pool of the queue of its name, and tell nobody."""
-        await self.tries(self.workloads.apply, workload(name, replicas), pool(name, name, **spec))
-        body: Body = await self.tries(self.workloads.get, "workerpool", name)
+        """Create a workload and a pool whose queue has the same name, without a watch event."""
+        await self.in_thread(
+            self.workloads.apply, workload(name, replicas), pool(name, name, **spec)
+        )
+        body: Body = await self.in_thread(self.workloads.get, "WorkerPool", name)
         return body
 
     async def apply(self, name: str, replicas: int = 0, **spec: Any) -> Body:
-        """Make them, and tell of the pool."""
+        """Create them, and pass the watch event of the pool."""
         await self.make(name, replicas, **spec)
-        return await self.tell(name)
+        return await self.enqueue(name)
 
     async def delete(self, name: str) -> None:
-        """Delete a pool, and tell nobody."""
-        await self.tries(self.workloads.resources.kubectl, "delete", "workerpool", name)
+        """Delete a pool without a watch event."""
+        await self.in_thread(self.workloads.resources.kubectl, "delete", "workerpool", name)
 
     async def knows_none(self) -> bool:
         return self.pools.statuses() == []
 
-    async def tell(self, name: str) -> Body:
-        body: Body = await self.tries(self.workloads.get, "workerpool", name)
-        self.pools.notice(ref_of(body), body)
+    async def enqueue(self, name: str) -> Body:
+        body: Body = await self.in_thread(self.workloads.get, "WorkerPool", name)
+        self.pools.enqueue(ref_of(body), body)
         return body
 
-    async def tries(self, what: Callable[..., Any], *arguments: Any) -> Any:
-        """Do what takes its time, and let the loop run meanwhile."""
+    async def in_thread(self, what: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a blocking function in a thread."""
         return await asyncio.to_thread(what, *arguments)
 
     async def scales_to(self, name: str, replicas: int) -> None:
-        await self.tries(self.workloads.scales_to, name, replicas)
+        await self.in_thread(self.workloads.scales_to, name, replicas)
 
     async def says(self, name: str, kind: str, status: str, reason: str) -> str:
-        return str(await self.tries(self.workloads.says, name, kind, status, reason))
+        return str(await self.in_thread(self.workloads.says, name, kind, status, reason))

@@ -1,4 +1,4 @@
-"""The loop of all pools: no pool holds up another, and what is gone or lost is found out."""
+"""The controller of WorkerPools: no pool delays another, and missed events are detected."""
 
 import asyncio
 import contextlib
@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
-from handlers import pools
-from handlers.cluster import ApiError, ref_of
+from handlers.kube.client import ApiError, ref_of
+from handlers.workerpools import controller
 from jobgroup import connect
-from jobgroup.queues import Queues
-from jobgroup.replicas import Backlog
-from testbed.apiserver import KubectlError
-from testbed.stages import PREFIX, Stage
-from testbed.waiting import eventually, wait_for
-from tests.handlers.looping import Body, Ground, Send
+from jobgroup.model.backlog import Backlog
+from jobgroup.store.queues import Queues
+from testbed.support.errors import Rejected
+from testbed.support.stages import PREFIX, Stage
+from testbed.support.waiting import eventually, wait_for
+from tests.handlers.workerpools.looping import Body, Ground, Send
 
 
 @pytest.fixture
@@ -24,10 +24,10 @@ async def ground(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         ground = Ground(stage, redis, await stage.client())
         yield ground
         await ground.stop()
-        await ground.cluster.close()
+        await ground.api.close()
 
 
-async def test_a_workload_that_is_slow_to_answer_holds_up_no_other(ground: Ground) -> None:
+async def test_a_slow_workload_delays_no_other_pool(ground: Ground) -> None:
     asked, answered, times = asyncio.Event(), asyncio.Event(), 0
 
     async def slow(method: str, path: str, send: Send) -> Body:
@@ -40,10 +40,10 @@ async def test_a_workload_that_is_slow_to_answer_holds_up_no_other(ground: Groun
 
     await ground.apply("quick")
     await ground.says("quick", "Ready", "True", "QueueNeverSeen")
-    ground.cluster.way = slow
+    ground.api.way = slow
     await ground.apply("slow", jobsPerReplica=1)
     await asked.wait()
-    # What stirs meanwhile is heard, there and elsewhere.
+    # Jobs that arrive meanwhile are counted, in both queues.
     await ground.client.add("slow", "waits")
     await ground.client.add("quick", "waits")
     await ground.scales_to("quick", 1)
@@ -53,11 +53,33 @@ async def test_a_workload_that_is_slow_to_answer_holds_up_no_other(ground: Groun
     await ground.scales_to("slow", 2)
 
 
-async def test_a_pool_that_went_unheard_is_found_to_be_gone(ground: Ground) -> None:
+async def test_the_jobs_of_all_due_pools_are_counted_in_one_call(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"red", "green", "blue"}
+    bodies = [await ground.make(name) for name in names]
+    calls: list[set[str]] = []
+    count = Queues.backlogs
+
+    async def noted(queues: Queues, asked: Sequence[tuple[str, int]]) -> list[Backlog | str]:
+        calls.append({queue for queue, _ in asked})
+        return await count(queues, asked)
+
+    monkeypatch.setattr(Queues, "backlogs", noted)
+    for body in bodies:
+        ground.pools.enqueue(ref_of(body), body)
+    for name in names:
+        await ground.says(name, "Ready", "True", "QueueNeverSeen")
+    assert calls[0] == names
+
+
+async def test_a_deleted_pool_is_detected_without_a_watch_event_when_it_is_replaced(
+    ground: Ground,
+) -> None:
     ghost = await ground.apply("order")
     await ground.says("order", "Ready", "True", "QueueNeverSeen")
     await ground.delete("order")
-    # Whoever has its place scales at once, and not against it.
+    # The pool that replaces it scales at once, without a conflict.
     heir = await ground.apply("order")
     await ground.says("order", "Ready", "True", "QueueNeverSeen")
 
@@ -68,7 +90,9 @@ async def test_a_pool_that_went_unheard_is_found_to_be_gone(ground: Ground) -> N
     await eventually(only_the_heir_is_known)
 
 
-async def test_a_pool_that_is_gone_scales_no_more(ground: Ground) -> None:
+async def test_a_deleted_pool_is_detected_without_a_watch_event_when_a_job_arrives(
+    ground: Ground,
+) -> None:
     await ground.apply("order")
     await ground.says("order", "Ready", "True", "QueueNeverSeen")
     await ground.delete("order")
@@ -76,26 +100,26 @@ async def test_a_pool_that_is_gone_scales_no_more(ground: Ground) -> None:
     await eventually(ground.knows_none)
 
 
-async def test_a_pool_at_rest_is_checked_now_and_then(
+async def test_a_deleted_pool_is_detected_without_a_watch_event_by_a_resync(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pools, "SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(controller, "RESYNC_SECONDS", 0.5)
     await ground.apply("order")
     await ground.says("order", "Ready", "True", "QueueNeverSeen")
     await ground.delete("order")
     await eventually(ground.knows_none)
 
 
-async def test_an_event_that_comes_late_is_no_news(ground: Ground) -> None:
+async def test_an_outdated_watch_event_is_ignored(ground: Ground) -> None:
     old = await ground.apply("order", paused=True)
     await ground.apply("order", minReplicas=1)
     await ground.says("order", "ScalingActive", "True", "QueueNeverSeen")
     known = ground.pools.statuses()
-    ground.pools.notice(ref_of(old), old)
+    ground.pools.enqueue(ref_of(old), old)
     assert ground.pools.statuses() == known
 
 
-async def test_the_younger_of_two_makes_way_and_waits_after_a_restart(ground: Ground) -> None:
+async def test_the_younger_of_two_pools_does_not_scale_even_after_a_restart(ground: Ground) -> None:
     target: Body = {"scaleTargetRef": {"name": "red"}, "jobsPerReplica": 1}
     made = await ground.make("red", **target), await ground.make("blue", **target)
     older, younger = (
@@ -104,44 +128,44 @@ async def test_the_younger_of_two_makes_way_and_waits_after_a_restart(ground: Gr
             made, key=lambda body: (body["metadata"]["creationTimestamp"], ref_of(body).uid)
         )
     )
-    # Heard of first, it does not know of the other yet.
-    await ground.tell(younger)
+    # The younger one comes first and does not know the other yet.
+    await ground.enqueue(younger)
     await ground.says(younger, "Ready", "True", "QueueNeverSeen")
-    await ground.tell(older)
+    await ground.enqueue(older)
     await ground.says(younger, "Stalled", "True", "Conflict")
     await ground.restart()
     await ground.client.add(younger, "waits")
-    await ground.tell(younger)
+    await ground.enqueue(younger)
 
     async def counted() -> bool:
-        status = await ground.tries(ground.workloads.status, younger)
+        status = await ground.in_thread(ground.workloads.status, younger)
         return bool(status["backlog"] == 1)
 
     await eventually(counted)
-    assert await ground.tries(ground.workloads.changes, "red") == 0
+    assert await ground.in_thread(ground.workloads.changes, "red") == 0
     for _ in range(2):
         await ground.client.add(older, "waits")
-    await ground.tell(older)
+    await ground.enqueue(older)
     await ground.scales_to("red", 2)
-    assert await ground.tries(ground.workloads.changes, "red") == 1
+    assert await ground.in_thread(ground.workloads.changes, "red") == 1
 
 
-async def test_events_that_are_refused_keep_no_status_unwritten(ground: Ground) -> None:
+async def test_the_status_is_written_if_events_are_refused(ground: Ground) -> None:
     async def refuse(method: str, path: str, send: Send) -> Body:
         if path.endswith("/events"):
             raise ApiError(403, "the namespace is being terminated")
         return await send()
 
-    ground.cluster.way = refuse
+    ground.api.way = refuse
     await ground.client.add("order", "waits")
     await ground.apply("order")
     await ground.says("order", "Ready", "True", "Counting")
-    status = await ground.tries(ground.workloads.status, "order")
+    status = await ground.in_thread(ground.workloads.status, "order")
     assert status["lastScale"]["toReplicas"] == 1
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-async def test_a_scaling_whose_answer_is_lost_is_told_if_it_was_done(
+async def test_a_scaling_with_a_lost_response_is_reported_if_it_was_carried_out(
     ground: Ground, arrives: bool
 ) -> None:
     async def lose(method: str, path: str, send: Send) -> Body:
@@ -150,75 +174,75 @@ async def test_a_scaling_whose_answer_is_lost_is_told_if_it_was_done(
         if arrives:
             await send()
         else:
-            # Nor is there any need for it by the next time.
+            # And the next count needs no replica.
             ground.stage.store.delete(f"{PREFIX}:order:wait")
         raise ApiError(0, "the API server is out of reach")
 
-    ground.cluster.way = lose
+    ground.api.way = lose
     await ground.client.add("order", "waits")
     await ground.apply("order")
     await ground.says("order", "Ready", "True", "Counting")
-    assert await ground.tries(ground.workloads.changes, "order") == arrives
-    status = await ground.tries(ground.workloads.status, "order")
+    assert await ground.in_thread(ground.workloads.changes, "order") == arrives
+    status = await ground.in_thread(ground.workloads.status, "order")
     told = status.get("lastScale", {})
     assert (told.get("fromReplicas"), told.get("toReplicas")) == (
         (0, 1) if arrives else (None,) * 2
     )
-    scaled = ("Normal", "Scaled", "from 0 to 1: 1 job, 5 a replica")
-    events = await ground.tries(ground.stage.resources.events, "order")
+    scaled = ("Normal", "Scaled", "from 0 to 1: 1 job, 5 per replica")
+    events = await ground.in_thread(ground.stage.resources.events, "order")
     assert events == ([scaled] if arrives else [])
 
 
-async def test_a_scaling_that_was_refused_is_not_told(ground: Ground) -> None:
+async def test_a_refused_scaling_is_not_reported(ground: Ground) -> None:
     async def refuse(method: str, path: str, send: Send) -> Body:
         if "/scale?" in path:
-            # As if somebody had done it by hand, and the operator were not allowed to.
+            # As if a person had scaled it, and the operator had no permission.
             await send()
             raise ApiError(403, "forbidden")
         return await send()
 
-    ground.cluster.way = refuse
+    ground.api.way = refuse
     await ground.client.add("order", "waits")
     await ground.apply("order")
     await ground.says("order", "Stalled", "True", "TargetRefused")
     await ground.client.add("order", "waits too")
     await ground.says("order", "Ready", "True", "Counting")
-    assert "lastScale" not in await ground.tries(ground.workloads.status, "order")
+    assert "lastScale" not in await ground.in_thread(ground.workloads.status, "order")
 
 
-async def test_who_does_not_lead_any_more_scales_nothing(ground: Ground) -> None:
-    ground.leads = False
+async def test_a_replica_that_lost_the_lease_scales_nothing(ground: Ground) -> None:
+    ground.is_leader = False
     asked: list[str] = []
 
     async def note(method: str, path: str, send: Send) -> Body:
         asked.append(path)
         return await send()
 
-    ground.cluster.way = note
+    ground.api.way = note
     await ground.apply("order", 3, cooldownSeconds=0)
 
     async def has_tried_twice() -> bool:
         return sum(path.endswith("/deployments/order") for path in asked) > 1
 
     await eventually(has_tried_twice)
-    assert await ground.tries(ground.workloads.changes, "order") == 0
-    ground.leads = True
+    assert await ground.in_thread(ground.workloads.changes, "order") == 0
+    ground.is_leader = True
     await ground.scales_to("order", 0)
 
 
-async def test_a_queue_that_cannot_be_counted_again_is_no_reason_to_shrink(ground: Ground) -> None:
+async def test_a_workload_is_not_scaled_down_if_the_second_count_fails(ground: Ground) -> None:
     async def spoil(method: str, path: str, send: Send) -> Body:
         if path.endswith("/deployments/order"):
             ground.stage.store.set(f"{PREFIX}:order:wait", "no list")
         return await send()
 
-    ground.cluster.way = spoil
+    ground.api.way = spoil
     await ground.apply("order", 3, cooldownSeconds=0)
     assert "WRONGTYPE" in await ground.says("order", "Ready", "False", "RedisError")
-    assert await ground.tries(ground.workloads.changes, "order") == 0
+    assert await ground.in_thread(ground.workloads.changes, "order") == 0
 
 
-async def test_a_job_that_comes_and_goes_at_the_last_moment_begins_the_cooldown_anew(
+async def test_a_job_between_two_counts_restarts_the_cooldown(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await ground.client.work("order")
@@ -226,7 +250,7 @@ async def test_a_job_that_comes_and_goes_at_the_last_moment_begins_the_cooldown_
     counted = 0
 
     async def late(queues: Queues, asked: Sequence[tuple[str, int]]) -> list[Backlog | str]:
-        # The loop itself counts first; whoever is about to shrink counts once more.
+        # The loop counts first; a worker counts again before it scales down.
         nonlocal counted
         if not ground.is_loop():
             counted += 1
@@ -240,13 +264,13 @@ async def test_a_job_that_comes_and_goes_at_the_last_moment_begins_the_cooldown_
         patch.setattr(Queues, "backlogs", late)
         await ground.apply("order", 3, cooldownSeconds=1)
         await eventually(has_counted_twice)
-        assert await ground.tries(ground.workloads.changes, "order") == 0
+        assert await ground.in_thread(ground.workloads.changes, "order") == 0
     await ground.scales_to("order", 0)
 
 
 @pytest.fixture(params=["replicas", "size"])
 def field(stage: Stage, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Name where a kind of its own, Fleet, keeps the number that its scale subresource shows."""
+    """Create a CRD, Fleet, and return the spec field of its scale subresource."""
     field = str(request.param)
     paths = {"specReplicasPath": f".spec.{field}", "statusReplicasPath": ".status.replicas"}
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -269,7 +293,7 @@ def field(stage: Stage, request: pytest.FixtureRequest) -> Iterator[str]:
     fleet = {"apiVersion": f"{group}/v1", "kind": "Fleet", "metadata": {"name": "order"}}
 
     def is_made() -> bool:
-        with contextlib.suppress(KubectlError):  # it is not served yet
+        with contextlib.suppress(Rejected):  # it is not served yet
             stage.resources.apply({**fleet, "spec": {field: 0}})
             return True
         return False
@@ -279,17 +303,17 @@ def field(stage: Stage, request: pytest.FixtureRequest) -> Iterator[str]:
     stage.api.kubectl("delete", "crd", name)
 
 
-async def test_a_kind_of_another_s_is_scaled_by_its_replicas_or_refused(
+async def test_a_custom_kind_is_scaled_only_if_it_has_spec_replicas(
     ground: Ground, field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As if it had been granted to the operator.
+    # As if the operator had the permission.
     monkeypatch.setenv("KUBECONFIG", str(ground.stage.api.admin))
     await ground.client.add("order", "waits")
     kind = {"apiVersion": f"{field}.example.org/v1", "kind": "Fleet", "name": "order"}
     await ground.apply("order", scaleTargetRef=kind)
     if field == "replicas":
-        fleets = "/apis/replicas.example.org/v1/namespaces/{}/fleets"
-        await ground.tries(ground.workloads.scales_to, "order", 1, fleets)
+        fleet = "replicas.example.org/v1/Fleet"
+        await ground.in_thread(ground.workloads.scales_to, "order", 1, fleet)
     else:
         said = await ground.says("order", "Stalled", "True", "TargetRefused")
         assert said == "Fleet order has no .spec.replicas: it cannot be scaled by a pool"

@@ -1,19 +1,20 @@
-"""The command line for tests: run to its end, or started and listened to."""
+"""The command line for tests: run to its end, or started in the background."""
 
 import asyncio
 import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from redis.asyncio import Redis
 
-from testbed.processes import leashed
-from testbed.stock import PATIENCE_SECONDS, StockClient
+from testbed import ROOT
+from testbed.servers.processes import leashed
+from testbed.servers.stock import StockClient
+from testbed.support.waiting import PATIENCE_SECONDS
 
-SOURCES = Path(__file__).resolve().parents[2] / "operator"
+SOURCES = ROOT / "operator"
 ORDER = """\
 name: order
 groupId: order-1
@@ -43,7 +44,7 @@ class Cli:
     def __call__(
         self, *args: str, stdin: str = "", **env: str
     ) -> "subprocess.CompletedProcess[str]":
-        """Run to the end; whatever happens, nobody sees a traceback."""
+        """Run to the end; the output must never contain a traceback."""
         done = subprocess.run(
             [*self.command, *args],
             input=stdin,

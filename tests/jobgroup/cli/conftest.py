@@ -1,4 +1,4 @@
-"""The command line, and what it works on, which is removed afterwards."""
+"""The command line, and groups that are removed after each test."""
 
 import asyncio
 import signal
@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from jobgroup import Driver, JobGroups, keys
-from jobgroup.__main__ import main
-from testbed.fixtures import QueueNamer
-from testbed.stock import StockClient
-from tests.jobgroup.command_line import Cli, Here, line_of
+from jobgroup import Driver, JobGroups
+from jobgroup.cli.commands import main
+from testbed.servers.stock import StockClient
+from testbed.support.fixtures import QueueNamer
+from testbed.support.sagas import all_groups, delete_residue
+from tests.jobgroup.cli.command_line import Cli, Here, line_of
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def cli(redis_url: str, prefix: str) -> Cli:
 
 @pytest.fixture
 def here(cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Here:
-    """Run the same in this process: quicker, where being a process is not the point."""
+    """Run the command line in this process, for tests that need no process of their own."""
 
     def run(*args: str, **env: str) -> "subprocess.CompletedProcess[str]":
         for name, value in {**cli.env, **env}.items():
@@ -37,35 +38,32 @@ def here(cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
 
 @pytest.fixture
 async def groups(redis_url: str, prefix: str, queue: QueueNamer) -> AsyncIterator[JobGroups]:
-    """Open the API; every group is removed afterwards, with what a removed group leaves behind."""
+    """Return the API; remove every group and its tombstone afterwards."""
     for name in ("payments", "inventory", "shipping"):
         queue(name)
     async with JobGroups.connect(redis_url, prefix) as groups:
         yield groups
-        redis, books = groups.store.redis, keys.books(prefix)
-        parked = await redis.zrange(keys.parked(prefix), 0, -1)
-        ended = await redis.zrange(f"{books}:saga:ended", 0, -1)
-        for group_id in {keys.group_of(token) for token in [*parked, *ended]}:
+        redis = groups.store.redis
+        for group_id in await all_groups(redis, prefix):
             state = await groups.get_group_state(group_id)
             if state and not state.ended:
                 await groups.cancel_group(group_id)
                 await Driver(groups.store).drain()
             await groups.remove_group(group_id)
-        tombs = [key async for key in redis.scan_iter(f"{books}:tomb:*")]
-        await redis.delete(f"{books}:events", keys.marker(prefix), *tombs)
+        await delete_residue(redis, prefix)
 
 
 @pytest.fixture
 async def worker(
     groups: JobGroups, start_client: Callable[[str], Awaitable[StockClient]]
 ) -> StockClient:
-    """Start a stock client that is gone before the groups are removed."""
+    """Start a stock client that ends before the groups are removed."""
     return await start_client("bullmq6")
 
 
 @pytest.fixture
 async def driver(groups: JobGroups, cli: Cli) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run `drive` beside the test, and end it as a service manager does."""
+    """Run `drive` during the test and stop it as a service manager does."""
     process = await cli.start("drive")
     assert "driving" in await line_of(process.stderr)
     yield process

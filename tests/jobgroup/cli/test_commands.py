@@ -1,4 +1,4 @@
-"""The command line, run as a person runs it: a process, its output and its exit code."""
+"""The command line as a process: its output and its exit code."""
 
 import json
 import re
@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from jobgroup import JobGroups, __version__, keys
-from testbed.processes import free_port
-from tests.jobgroup.command_line import ORDER, SECRET, Cli, Here, keys_of
+from jobgroup import JobGroups, __version__
+from jobgroup.cli.commands import main
+from jobgroup.model import names
+from testbed.servers.processes import free_port
+from tests.jobgroup.cli.command_line import ORDER, SECRET, Cli, Here, keys_of
 
 VERBS = ("add", "show", "jobs", "cancel", "remove", "follow", "drive")
 
@@ -41,6 +43,25 @@ def test_every_verb_has_help(here: Here, verb: str) -> None:
     assert SECRET not in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("argv0", "prog"),
+    [
+        ("/usr/bin/jobgroup", "jobgroup"),
+        ("jobgroup.exe", "jobgroup"),
+        ("/site-packages/jobgroup/__main__.py", "python -m jobgroup"),
+    ],
+)
+def test_help_shows_how_the_command_line_was_called(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], argv0: str, prog: str
+) -> None:
+    monkeypatch.setattr("sys.argv", [argv0, "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: {prog} ")
+    assert f"Run `{prog} VERB --help`" in text
+
+
 def test_version(here: Here) -> None:
     assert here("--version").stdout == f"jobgroup {__version__}\n"
 
@@ -52,7 +73,7 @@ def test_wrong_usage(here: Here, args: list[str]) -> None:
     assert "usage: python -m jobgroup" in done.stderr
 
 
-def test_wrong_usage_is_told_without_the_password(here: Here) -> None:
+def test_a_usage_error_hides_the_password(here: Here) -> None:
     done = here("show", "a", "--reds", f"redis://:{SECRET}@host")
     assert done.returncode == 2
     assert "unrecognized arguments: --reds redis://***@host" in done.stderr
@@ -62,7 +83,7 @@ def test_wrong_usage_is_told_without_the_password(here: Here) -> None:
 # -- add, show, jobs, cancel, remove
 
 
-async def test_a_life_in_texts(cli: Cli, groups: JobGroups) -> None:
+async def test_every_verb_prints_text(cli: Cli, groups: JobGroups) -> None:
     added = cli("add", "-", stdin=ORDER)
     assert (added.returncode, added.stderr) == (0, "")
     assert added.stdout == "order-1 order ACTIVE: 0/2 completed\n"
@@ -98,13 +119,13 @@ async def test_a_life_in_texts(cli: Cli, groups: JobGroups) -> None:
 
 
 @pytest.mark.parametrize("verb", ["show", "jobs", "cancel", "remove", "follow"])
-def test_nobody_knows_the_group(here: Here, verb: str) -> None:
+def test_a_group_that_does_not_exist(here: Here, verb: str) -> None:
     done = here(verb, "nobody")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "jobgroup: Group nobody not found\n"
 
 
-def test_an_id_that_cannot_be_one(here: Here) -> None:
+def test_an_invalid_id(here: Here) -> None:
     done = here("show", "order:1")
     assert done.returncode == 2
     assert done.stderr.startswith("jobgroup: Group id 'order:1' must be")
@@ -150,7 +171,7 @@ async def test_a_file_of_each_kind(cli: Cli, groups: JobGroups, tmp_path: Path) 
     assert (narrow.returncode, "Zo\\xeb's" in narrow.stdout) == (0, True)
 
 
-async def test_of_several_groups_one_is_refused(cli: Cli, groups: JobGroups) -> None:
+async def test_one_of_several_groups_is_refused(cli: Cli, groups: JobGroups) -> None:
     assert cli("add", "-", stdin=ORDER).returncode == 0
     changed = ORDER.replace("charge", "bill")
     other = ORDER.replace("order-1", "order-2")
@@ -165,13 +186,13 @@ async def test_of_several_groups_one_is_refused(cli: Cli, groups: JobGroups) -> 
     ("content", "sentence"),
     [
         (None, "cannot be read: No such file or directory"),
-        ("", "there is no group in it"),
+        ("", "the file contains no group"),
         ("- a\n- b\n", "a group should be a mapping"),
         (
             "name: a\njobs:\n\t- b\n",
             "line 3, column 1: YAML is indented with spaces, not with tabs",
         ),
-        ("name: a\nname: b\n", 'line 2, column 1: the key "name" stands twice in one mapping'),
+        ("name: a\nname: b\n", 'line 2, column 1: the key "name" appears twice in one mapping'),
         (b"name: a\njobs: \xff\n", "line 2 is not UTF-8 text"),
         (f"{ORDER}---\nname: b\n", "document 2: Group must contain at least one job"),
     ],
@@ -190,7 +211,7 @@ async def test_a_bad_file_writes_nothing(
     assert await keys_of(redis, prefix) == []
 
 
-def test_a_folder_is_no_file(here: Here, tmp_path: Path) -> None:
+def test_a_folder_is_not_a_file(here: Here, tmp_path: Path) -> None:
     done = here("add", str(tmp_path))
     assert done.returncode == 2
     assert done.stderr == f"jobgroup: {tmp_path}: cannot be read: Is a directory\n"
@@ -199,12 +220,12 @@ def test_a_folder_is_no_file(here: Here, tmp_path: Path) -> None:
 # -- Redis
 
 
-def test_redis_is_out_of_reach(cli: Cli) -> None:
+def test_redis_cannot_be_reached(cli: Cli) -> None:
     where = f"127.0.0.1:{free_port()}"
     for args in (["show", "a"], ["drive", "--once"]):
         done = cli(*args, "--redis", f"redis://user:{SECRET}@{where}/0")
         assert (done.returncode, done.stdout) == (3, "")
-        assert done.stderr.startswith(f"jobgroup: Redis at {where} is out of reach: ")
+        assert done.stderr.startswith(f"jobgroup: Redis at {where} cannot be reached: ")
         assert done.stderr.count("\n") == 1
         assert SECRET not in done.stderr
 
@@ -212,16 +233,16 @@ def test_redis_is_out_of_reach(cli: Cli) -> None:
 def test_redis_refuses_the_password(here: Here, redis_url: str) -> None:
     done = here("show", "a", "--redis", re.sub("//(.*@)?", f"//nobody:{SECRET}@", redis_url))
     assert done.returncode == 3
-    assert " does not obey: " in done.stderr
+    assert " rejected the command: " in done.stderr
     assert SECRET not in done.stderr
 
 
-async def test_redis_does_not_obey(cli: Cli, redis: Redis, prefix: str) -> None:
-    await redis.set(keys.parent(prefix, "odd"), "not a hash")
+async def test_redis_rejects_the_command(cli: Cli, redis: Redis, prefix: str) -> None:
+    await redis.set(names.parent_key(prefix, "odd"), "not a hash")
     done = cli("show", "odd")
-    await redis.delete(keys.parent(prefix, "odd"))
+    await redis.delete(names.parent_key(prefix, "odd"))
     assert done.returncode == 3
-    assert "does not obey: " in done.stderr
+    assert "rejected the command: " in done.stderr
     assert "WRONGTYPE" in done.stderr
 
 
@@ -238,14 +259,14 @@ async def test_redis_does_not_obey(cli: Cli, redis: Redis, prefix: str) -> None:
         f"redis://:{SECRET}@host:6379/0?colour=red",
     ],
 )
-def test_a_url_that_is_none(here: Here, url: str) -> None:
+def test_an_invalid_url(here: Here, url: str) -> None:
     done = here("show", "a", "--redis", url)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("jobgroup: the Redis URL ")
     assert SECRET not in done.stderr
 
 
-def test_a_socket_is_a_place_too(here: Here, tmp_path: Path) -> None:
+def test_a_unix_socket(here: Here, tmp_path: Path) -> None:
     done = here("show", "a", "--redis", f"unix://{tmp_path}/redis.sock")
     assert done.returncode == 3
-    assert f"Redis at {tmp_path}/redis.sock is out of reach" in done.stderr
+    assert f"Redis at {tmp_path}/redis.sock cannot be reached" in done.stderr

@@ -1,4 +1,4 @@
-"""A file becomes plans, or the sentence that says what is wrong with it and where."""
+"""The plans of a file, and the message of every invalid file."""
 
 import json
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import msgpack
 import pytest
 
-from jobgroup.definition import read_plans
+from jobgroup.cli.manifest import read_plans
+from jobgroup.definition.plan import Plan
 from jobgroup.errors import InvalidSpecError
-from jobgroup.plan import Plan
 
 PLAIN = """\
 name: order
@@ -38,8 +38,8 @@ def refusal(text: str, source: str = "order.yaml", group_id: str | None = None) 
 
 
 def data_of(plan: Plan) -> Any:
-    """Return what a worker will get as the first job's data."""
-    return json.loads(msgpack.unpackb(plan.packed)[4][0][2])
+    """Return the data of the first job, as a worker gets it."""
+    return json.loads(msgpack.unpackb(plan.packed)["members"][0]["data"])
 
 
 def test_a_plain_definition() -> None:
@@ -56,27 +56,27 @@ def test_json_is_read_as_json_even_where_yaml_differs() -> None:
         assert data_of(plan) == [1000.0, "é"]
 
 
-def test_a_manifest_names_its_group_after_itself_unless_its_spec_does() -> None:
+def test_the_name_of_a_manifest_is_the_default_name_of_its_group() -> None:
     (plan,) = read(MANIFEST)
     assert plan.group_name == "order-123"
     (plan,) = read(MANIFEST.replace("spec:", "spec:\n  name: fulfillment"))
     assert plan.group_name == "fulfillment"
 
 
-def test_a_manifest_may_say_what_is_the_operators_default() -> None:
+def test_a_manifest_may_have_the_defaults_of_the_operator() -> None:
     defaults = "spec:\n  cancel: false\n  suspend: false\n  activeDeadlineSeconds: null\n"
     (plan,) = read(MANIFEST.replace("spec:\n", defaults + "  deletionPolicy: Orphan\n"))
     assert plan.group_name == "order-123"
 
 
-def test_the_id_is_the_one_given_or_the_files_or_a_new_one() -> None:
+def test_the_id_is_given_or_from_the_file_or_new() -> None:
     mine = PLAIN + "groupId: mine\n"
     assert [plan.group_id for plan in read(mine)] == ["mine"]
     assert [plan.group_id for plan in read(mine, group_id="other")] == ["other"]
     assert read(PLAIN)[0].group_id != read(PLAIN)[0].group_id
 
 
-def test_each_document_is_a_group_and_an_empty_one_is_none() -> None:
+def test_each_document_is_a_group_and_empty_ones_are_skipped() -> None:
     plans = read(f"---\n{PLAIN}---\n# nothing\n---\n{MANIFEST}---\n")
     assert [plan.group_name for plan in plans] == ["order", "order-123"]
 
@@ -107,12 +107,12 @@ def test_each_document_is_a_group_and_an_empty_one_is_none() -> None:
         ("[&x {a: 1}, {<<: *x, a: 2}]", [{"a": 1}, {"a": 2}]),
     ],
 )
-def test_yaml_means_what_it_means_to_kubectl(written: str, meant: Any) -> None:
+def test_yaml_is_read_as_kubectl_reads_it(written: str, meant: Any) -> None:
     (plan,) = read(PLAIN.replace("DATA", written))
     assert data_of(plan) == meant
 
 
-def test_what_merges_into_another_may_itself_be_merged() -> None:
+def test_merge_keys_may_be_nested() -> None:
     anchors = "[&a {x: 1}, &b {<<: *a, x: 2}, {<<: *b, x: 3}]"
     (plan,) = read(PLAIN.replace("DATA", anchors))
     assert data_of(plan) == [{"x": 1}, {"x": 2}, {"x": 3}]
@@ -121,8 +121,8 @@ def test_what_merges_into_another_may_itself_be_merged() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "order.yaml: there is no group in it"),
-        ("---\n# only a comment\n", "order.yaml: there is no group in it"),
+        ("", "order.yaml: the file contains no group"),
+        ("---\n# only a comment\n", "order.yaml: the file contains no group"),
         ("- name: order\n", "order.yaml: a group should be a mapping"),
         ("42", "order.yaml: a group should be a mapping"),
         ("order", "order.yaml: a group should be a mapping"),
@@ -132,11 +132,11 @@ def test_what_merges_into_another_may_itself_be_merged() -> None:
         ),
         (
             "name: order\njobs: []\nname: other\n",
-            'order.yaml: line 3, column 1: the key "name" stands twice in one mapping',
+            'order.yaml: line 3, column 1: the key "name" appears twice in one mapping',
         ),
         (
             PLAIN.replace("DATA", "[{a: 1, a: 2}]"),
-            'order.yaml: line 3, column 53: the key "a" stands twice in one mapping',
+            'order.yaml: line 3, column 53: the key "a" appears twice in one mapping',
         ),
         ("name: order\njobs: []", "order.yaml: Group must contain at least one job"),
         ("name: order", "order.yaml: Group must contain at least one job"),
@@ -144,7 +144,7 @@ def test_what_merges_into_another_may_itself_be_merged() -> None:
             PLAIN + "compensation: {refund: {name: x}}",
             'order.yaml: Compensation key "refund" does not match any job name',
         ),
-        (PLAIN + "compensations: {}", "order.yaml: compensations: there is no such field"),
+        (PLAIN + "compensations: {}", "order.yaml: compensations: unknown field"),
         (
             PLAIN + "groupId: a b",
             "order.yaml: Group id 'a b' must be 1 to 128 letters, digits, dots, underscores or"
@@ -160,19 +160,19 @@ def test_what_merges_into_another_may_itself_be_merged() -> None:
             "order.yaml: apiVersion and kind must be jobgroups.dev/v1alpha1 JobGroup, not"
             " jobgroups.dev/v1alpha1 Job",
         ),
-        (MANIFEST + "data: {}", "order.yaml: data: there is no such field"),
+        (MANIFEST + "data: {}", "order.yaml: data: unknown field"),
         (
             MANIFEST.replace("spec:", "spec:\n  paused: true"),
-            "order.yaml: spec.paused: there is no such field",
+            "order.yaml: spec.paused: unknown field",
         ),
         (
             MANIFEST.replace("spec:", "spec:\n  suspend: true"),
-            "order.yaml: spec.suspend: only the operator keeps this, so leave it out here",
+            "order.yaml: spec.suspend: only the operator supports this field; remove it",
         ),
         (
             MANIFEST.replace("spec:", "spec:\n  activeDeadlineSeconds: 60"),
-            "order.yaml: spec.activeDeadlineSeconds: only the operator keeps this, so leave it out"
-            " here",
+            "order.yaml: spec.activeDeadlineSeconds: only the operator supports this field;"
+            " remove it",
         ),
         (MANIFEST.partition("spec:")[0], "order.yaml: spec should be a mapping"),
         (
@@ -186,11 +186,11 @@ def test_what_merges_into_another_may_itself_be_merged() -> None:
         ),
         (
             PLAIN.replace("DATA", "!!bool maybe"),
-            "order.yaml: a value does not fit its tag: 'maybe'",
+            "order.yaml: a value does not match its tag: 'maybe'",
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(text: str, sentence: str) -> None:
+def test_the_message_of_an_invalid_file(text: str, sentence: str) -> None:
     assert refusal(text) == sentence
 
 
@@ -211,14 +211,14 @@ def test_what_is_wrong_is_said_in_a_sentence(text: str, sentence: str) -> None:
         ("? [name]\n: order", "line 1, column 3: found unhashable key"),
         ("name: !!python/object:os.system x", "line 1, column 7"),
         ("name: a\x07b", "control characters are not allowed"),
-        (PLAIN.replace("DATA", "!!timestamp soon"), "a value does not fit its tag"),
+        (PLAIN.replace("DATA", "!!timestamp soon"), "a value does not match its tag"),
         (PLAIN.replace("DATA", "9" * 5000), "4300 digits"),
         (PLAIN.replace("DATA", "&x [*x]"), "data cannot be written as JSON"),
         (PLAIN.replace("DATA", ".nan"), "data cannot be written as JSON"),
         ('{"a":' * 100_000, "nested"),
     ],
 )
-def test_what_others_find_is_said_with_its_place(text: str, said: str) -> None:
+def test_the_message_of_a_parser_has_the_place(text: str, said: str) -> None:
     sentence = refusal(text)
     assert sentence.startswith("order.yaml: ")
     assert said in sentence
@@ -233,15 +233,15 @@ def test_what_others_find_is_said_with_its_place(text: str, said: str) -> None:
         ),
         ("name: order", "order.json: line 1, column 1: Expecting value"),
         ("", "order.json: line 1, column 1: Expecting value"),
-        ('{"name": 1, "name": 2}', 'order.json: the key "name" stands twice in one mapping'),
+        ('{"name": 1, "name": 2}', 'order.json: the key "name" appears twice in one mapping'),
     ],
 )
-def test_a_json_file_holds_json(text: str, sentence: str) -> None:
+def test_a_json_file_must_contain_json(text: str, sentence: str) -> None:
     said = refusal(text, "order.json")
-    # Python 3.13 was the first to tell a trailing comma from a missing name.
+    # Since Python 3.13 the message for a trailing comma differs.
     assert said == sentence or "Expecting property name" in said
 
 
-def test_one_id_is_for_one_group() -> None:
-    sentence = "order.yaml: one id cannot name all 2 groups in it"
+def test_an_id_for_several_groups_is_refused() -> None:
+    sentence = "order.yaml: --id names one group, but the file contains 2"
     assert refusal(f"{PLAIN}---\n{PLAIN}", group_id="mine") == sentence

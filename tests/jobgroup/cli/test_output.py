@@ -1,8 +1,8 @@
-"""How groups and jobs look to people and to programs."""
+"""Groups and jobs as text and as fields."""
 
 import pytest
 
-from jobgroup.progress import (
+from jobgroup.cli.output import (
     group_fields,
     group_line,
     is_overdue,
@@ -10,9 +10,9 @@ from jobgroup.progress import (
     listing,
     live_line,
     table,
-    time_of,
 )
-from jobgroup.snapshot import GroupJob, GroupState
+from jobgroup.model.snapshot import GroupJob, GroupState
+from jobgroup.model.text import time_of
 from tests.builders import group
 
 
@@ -48,23 +48,23 @@ from tests.builders import group
         ),
     ],
 )
-def test_a_line_says_how_far_a_group_is(state: GroupState, line: str) -> None:
+def test_the_line_of_a_group(state: GroupState, line: str) -> None:
     assert group_line(state) == line
 
 
-def test_a_live_line_has_a_bar_and_fits() -> None:
+def test_a_live_line_has_a_bar_and_fits_the_terminal() -> None:
     half = group(completed_count=2)
     assert live_line(half, 80) == "[##########..........] g order ACTIVE: 2/4 completed"
     assert live_line(half, 10) == "[########"
     assert live_line(half, 0) == ""
 
 
-def test_the_bar_turns_to_the_undos() -> None:
+def test_the_bar_shows_the_undos_while_compensating() -> None:
     undoing = group("COMPENSATING", completed_count=4, undo_count=4, undone_count=1)
     assert live_line(undoing, 80).startswith("[#####...............] ")
 
 
-def test_fields_are_named_as_in_redis_and_times_can_be_read() -> None:
+def test_fields_are_named_as_in_redis_and_times_are_readable() -> None:
     fields = group_fields(group(finished_at=None))
     assert fields["createdAt"] == "1970-01-01T00:00:01.000Z"
     assert fields["updatedAt"] == "1970-01-01T00:00:02.500Z"
@@ -107,5 +107,5 @@ def test_only_a_decided_group_is_overdue(state: GroupState, overdue: bool) -> No
     assert is_overdue(state) is overdue
 
 
-def test_time_is_universal() -> None:
+def test_times_are_in_utc() -> None:
     assert time_of(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"

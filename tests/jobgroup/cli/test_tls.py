@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from testbed.redis_server import RedisServer
-from testbed.tls import Authority, TlsRedis
-from tests.jobgroup.command_line import ORDER, Cli
+from testbed.servers.redis import RedisServer
+from testbed.servers.tls import Authority, TlsRedis
+from tests.jobgroup.cli.command_line import ORDER, Cli
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
         yield server
 
 
-def test_the_url_says_whom_to_trust(server: RedisServer, tmp_path: Path) -> None:
+def test_the_url_names_the_ca(server: RedisServer, tmp_path: Path) -> None:
     ours, theirs = (Authority(tmp_path, name) for name in ("ours", "theirs"))
     with (
         TlsRedis(server, ours.certify("IP:127.0.0.1")) as redis,
@@ -27,7 +27,7 @@ def test_the_url_says_whom_to_trust(server: RedisServer, tmp_path: Path) -> None
         done = wrong("add", "-", stdin=ORDER)
         assert done.returncode == 3
         (said,) = done.stderr.splitlines()
-        assert said.startswith(f"jobgroup: Redis at 127.0.0.1:{redis.port} is out of reach: ")
+        assert said.startswith(f"jobgroup: Redis at 127.0.0.1:{redis.port} cannot be reached: ")
         assert "certificate verify failed" in said
         assert store.keys() == []
 

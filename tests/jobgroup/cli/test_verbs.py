@@ -1,4 +1,4 @@
-"""The command line where it stays: following, driving, and being left alone or cut off."""
+"""The verbs that keep running: follow, add --wait and drive, with signals and closed pipes."""
 
 import asyncio
 import json
@@ -8,16 +8,17 @@ import signal
 
 import pytest
 
-from jobgroup import JobGroups, keys
-from testbed.processes import free_port
-from testbed.stock import StockClient, fails_for_good, hangs, returns
-from testbed.waiting import eventually
-from tests.jobgroup.command_line import ORDER, SECRET, Cli, ending_of, line_of, work
+from jobgroup import JobGroups
+from jobgroup.model import names
+from testbed.servers.processes import free_port
+from testbed.servers.stock import StockClient, fails_for_good, hangs, returns
+from testbed.support.waiting import eventually
+from tests.jobgroup.cli.command_line import ORDER, SECRET, Cli, ending_of, line_of, work
 
 # -- follow, --wait and drive
 
 
-async def test_follow_says_what_changes_until_the_end(
+async def test_follow_prints_changes_until_the_end(
     cli: Cli, worker: StockClient, driver: asyncio.subprocess.Process
 ) -> None:
     await work(worker, charge=hangs(returns(1)), reserve=hangs(returns(2)))
@@ -38,7 +39,7 @@ async def test_follow_says_what_changes_until_the_end(
     assert cli("follow", "order-1").stdout == "order-1 order COMPLETED: 2/2 completed\n"
 
 
-async def test_wait_ends_with_the_group_undone(
+async def test_wait_exits_with_1_if_the_group_fails(
     cli: Cli, worker: StockClient, driver: asyncio.subprocess.Process
 ) -> None:
     await work(worker, charge=returns(1), reserve=hangs(fails_for_good("no stock")))
@@ -64,7 +65,7 @@ async def test_wait_ends_with_the_group_undone(
         assert re.fullmatch(rf"\d{{4}}-\S+Z {stamped}", await line_of(driver.stdout))
 
 
-async def test_drive_says_each_state_once(
+async def test_drive_prints_each_state_once(
     cli: Cli, worker: StockClient, groups: JobGroups, driver: asyncio.subprocess.Process
 ) -> None:
     order = ORDER + "  reserve: {name: release}\n"
@@ -101,7 +102,7 @@ async def test_wait_for_several_groups(
     assert ends == {"good": "COMPLETED:", "bad": "FAILED:"}
 
 
-async def test_a_terminal_gets_one_line_that_is_written_over(
+async def test_on_a_terminal_one_line_is_overwritten(
     cli: Cli, worker: StockClient, driver: asyncio.subprocess.Process
 ) -> None:
     await work(worker, charge=returns(1), reserve=hangs(returns(2)))
@@ -123,7 +124,7 @@ async def test_a_terminal_gets_one_line_that_is_written_over(
     assert "[##########..........] order-1 order ACTIVE: 1/2 completed" in seen
 
 
-async def test_an_interrupted_terminal_is_left_on_a_new_line(cli: Cli, groups: JobGroups) -> None:
+async def test_an_interrupt_ends_the_line_on_a_terminal(cli: Cli, groups: JobGroups) -> None:
     cli("add", "-", stdin=ORDER)
     cli.env["TERM"] = "xterm"
     terminal, end = os.openpty()
@@ -145,32 +146,32 @@ async def test_interrupted(cli: Cli, groups: JobGroups) -> None:
     assert await ending_of(following) == (130, "", "")
 
 
-async def test_a_group_that_goes_away_under_its_follower(
+async def test_follow_ends_when_the_group_is_removed(
     cli: Cli, groups: JobGroups, prefix: str
 ) -> None:
     cli("add", "-", stdin=ORDER)
     following = await cli.start("follow", "order-1", "--output", "json")
     await line_of(following.stdout)
-    parent, elsewhere = keys.parent(prefix, "order-1"), keys.parent(prefix, "elsewhere")
+    parent, elsewhere = names.parent_key(prefix, "order-1"), names.parent_key(prefix, "elsewhere")
     await groups.store.redis.rename(parent, elsewhere)
     ending = await ending_of(following)
     await groups.store.redis.rename(elsewhere, parent)
     assert ending == (2, "", "jobgroup: Group order-1 not found\n")
 
 
-async def test_a_follower_says_that_nobody_drives(cli: Cli, worker: StockClient) -> None:
+async def test_follow_reports_that_no_driver_runs(cli: Cli, worker: StockClient) -> None:
     await work(worker)
     cli("add", "-", stdin=ORDER)
     following = await cli.start("follow", "order-1")
     said = await line_of(following.stderr)
-    assert said == "jobgroup: nobody drives order-1; run `python -m jobgroup drive`\n"
+    assert said == "jobgroup: no driver advances order-1; run `python -m jobgroup drive`\n"
     once = cli("drive", "--once", "--output", "json")
     assert (once.returncode, json.loads(once.stdout)["state"]) == (0, "COMPLETED")
     code, output, _ = await ending_of(following)
     assert (code, output.splitlines()[-1]) == (0, "order-1 order COMPLETED: 2/2 completed")
 
 
-async def test_drive_once_finds_what_nobody_was_woken_for(
+async def test_drive_once_finds_groups_without_a_wakeup(
     cli: Cli, groups: JobGroups, prefix: str
 ) -> None:
     cli("add", "-", stdin=ORDER)
@@ -178,7 +179,7 @@ async def test_drive_once_finds_what_nobody_was_woken_for(
     await redis.lrem(f"{prefix}:payments:wait", 1, "order-1-0")
     await redis.delete(f"{prefix}:payments:order-1-0")
     await redis.srem(
-        f"{keys.parent(prefix, 'order-1')}:dependencies", f"{prefix}:payments:order-1-0"
+        f"{names.parent_key(prefix, 'order-1')}:dependencies", f"{prefix}:payments:order-1-0"
     )
     done = cli("drive", "--once")
     assert done.returncode == 0
@@ -190,14 +191,14 @@ async def test_drive_once_finds_what_nobody_was_woken_for(
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-async def test_drive_ends_well_when_told(
+async def test_drive_exits_with_0_on_a_signal(
     driver: asyncio.subprocess.Process, stop: signal.Signals
 ) -> None:
     driver.send_signal(stop)
     assert await ending_of(driver) == (0, "", "")
 
 
-async def test_drive_waits_for_a_redis_that_is_away(cli: Cli) -> None:
+async def test_drive_waits_for_redis(cli: Cli) -> None:
     driving = await cli.start("drive", "--redis", f"redis://:{SECRET}@127.0.0.1:{free_port()}")
     assert "driving" in await line_of(driving.stderr)
     said = await line_of(driving.stderr)
@@ -212,7 +213,7 @@ async def test_drive_waits_for_a_redis_that_is_away(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("args", [["show", "order-1"], ["follow", "order-1"]])
-async def test_a_reader_that_saw_enough(cli: Cli, groups: JobGroups, args: list[str]) -> None:
+async def test_a_closed_pipe(cli: Cli, groups: JobGroups, args: list[str]) -> None:
     cli("add", "-", stdin=ORDER)
     reader, writer = os.pipe()
     os.close(reader)

@@ -1,21 +1,18 @@
-"""The CRD as a value: that the file is what the models say, and what holds for every field."""
+"""The schemas of both CRDs: descriptions, bounds, defaults and merge keys of every field."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jobgroup import crd, resource, spec
-from jobgroup.generate import files
-from jobgroup.options import JobOptions, RetryOptions
-from jobgroup.pool_crd import workerpool_crd
-from jobgroup.structural import OPAQUE
+from jobgroup.crd import jobgroup
+from jobgroup.crd.structural import OPAQUE
+from jobgroup.crd.workerpool import workerpool_crd
+from jobgroup.definition import spec
+from jobgroup.definition.options import JobOptions, RetryOptions
+from jobgroup.resource import jobgroup_spec
 
-ROOT = Path(__file__).resolve().parents[2]
-[VERSION] = crd.jobgroup_crd()["spec"]["versions"]
+[VERSION] = jobgroup.jobgroup_crd()["spec"]["versions"]
 [POOL_VERSION] = workerpool_crd()["spec"]["versions"]
 POOL = POOL_VERSION["schema"]["openAPIV3Schema"]["properties"]
 SCHEMA = VERSION["schema"]["openAPIV3Schema"]
@@ -39,27 +36,11 @@ POOL_FIELDS = [*walk(POOL["spec"], "pool.spec"), *walk(POOL["status"], "pool.sta
 EVERY = [*FIELDS, *POOL_FIELDS]
 
 
-def test_the_files_are_what_the_models_say() -> None:
-    stand = {path.name: path.read_text() for path in (ROOT / "deploy/crds").iterdir()}
-    assert stand == dict(files()), "run `make generate`"
-
-
-def test_make_generate_writes_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "jobgroup.generate", str(tmp_path)]
-    subprocess.run(command, env={"PYTHONPATH": str(ROOT / "operator")}, check=True)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict(files())
-
-
-def test_the_text_is_the_same_each_time_and_has_no_references() -> None:
-    assert dict(files()) == dict(files())
-    assert all("&id" not in text for _, text in files())
-
-
 @pytest.mark.parametrize(("path", "field"), EVERY, ids=[path for path, _ in EVERY])
 def test_every_field_is_described_and_bounded(path: str, field: dict[str, Any]) -> None:
-    said = field["description"]
-    assert said[0].isupper() or said.startswith("fixed")
-    assert said.endswith(".")
+    description = field["description"]
+    assert description[0].isupper()
+    assert description.endswith(".")
     match field.get("type"):
         case "object":
             assert "properties" in field or "maxProperties" in field
@@ -79,15 +60,15 @@ def test_every_field_is_described_and_bounded(path: str, field: dict[str, Any]) 
 
 
 def test_every_field_of_the_models_is_there() -> None:
-    assert set(SPEC["properties"]) == set(resource.JobGroupSpec.model_fields)
-    assert set(OPTIONS["properties"]) == set(crd.BULLMQ_OPTIONS)
-    assert set(UNDO["properties"]["opts"]["properties"]) == set(crd.BULLMQ_OPTIONS)
+    assert set(SPEC["properties"]) == set(jobgroup_spec.JobGroupSpec.model_fields)
+    assert set(OPTIONS["properties"]) == set(jobgroup.BULLMQ_OPTIONS)
+    assert set(UNDO["properties"]["opts"]["properties"]) == set(jobgroup.BULLMQ_OPTIONS)
     assert set(spec.Group.model_fields) < set(SPEC["properties"])
 
 
 def test_the_options_of_the_models_are_options_of_bullmq() -> None:
     assert RetryOptions.model_fields.keys() < JobOptions.model_fields.keys()
-    assert JobOptions.model_fields.keys() < crd.BULLMQ_OPTIONS.keys()
+    assert JobOptions.model_fields.keys() < jobgroup.BULLMQ_OPTIONS.keys()
 
 
 def test_a_field_of_several_kinds_keeps_the_bounds_of_each() -> None:
@@ -118,7 +99,7 @@ def test_data_is_any_json() -> None:
         assert "type" not in field["properties"]["data"]
 
 
-def test_what_nobody_shares_is_atomic() -> None:
+def test_fields_with_one_writer_are_atomic() -> None:
     atomic = {path for path, field in FIELDS if field.get("x-kubernetes-map-type") == "atomic"}
     assert atomic == {
         "spec.jobs[]",
@@ -135,9 +116,9 @@ def test_what_nobody_shares_is_atomic() -> None:
     assert keyed == {"spec.jobs": ["name"]}
 
 
-def test_a_category_is_no_name_of_a_resource() -> None:
-    # kubectl takes the word for the category then, and lists whatever else is in it.
-    for made in (crd.jobgroup_crd(), workerpool_crd()):
+def test_a_category_is_not_the_name_of_a_resource() -> None:
+    # kubectl would read the word as the category and list all other resources in it.
+    for made in (jobgroup.jobgroup_crd(), workerpool_crd()):
         names = made["spec"]["names"]
         own = {names["plural"], names["singular"], *names["shortNames"]}
         assert not set(names["categories"]) & own

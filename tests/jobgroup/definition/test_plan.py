@@ -7,9 +7,9 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 
+from jobgroup.definition.plan import MAX_DEPTH, MAX_PAYLOAD, Plan, plan_group
+from jobgroup.definition.spec import parse_group
 from jobgroup.errors import InvalidSpecError
-from jobgroup.plan import MAX_DEPTH, MAX_PAYLOAD, Plan, plan_group
-from jobgroup.spec import parse_group
 from tests.json_values import json_values, same
 
 
@@ -20,15 +20,15 @@ def plan(data: Any = None, opts: Any = None, undo: Any = None, group_id: str = "
 
 def unpack(plan: Plan) -> tuple[Any, Any]:
     """Return the members of a plan and the fields of their parent."""
-    *_, members, fields = msgpack.unpackb(plan.packed, unicode_errors="surrogateescape")
-    return members, fields
+    packed = msgpack.unpackb(plan.packed, unicode_errors="surrogateescape")
+    return packed["members"], packed["fields"]
 
 
 def member(plan: Plan) -> dict[str, Any]:
     """Return the one member of a plan as a worker will read it."""
     members, _ = unpack(plan)
-    ((queue, name, data, opts, *_),) = members
-    return {"queue": queue, "name": name, "data": json.loads(data), "opts": json.loads(opts)}
+    (member,) = members
+    return {**member, "data": json.loads(member["data"]), "opts": json.loads(member["opts"])}
 
 
 def refusal(data: Any) -> str:
@@ -66,11 +66,14 @@ def test_options_are_spelt_as_stock_clients_read_them() -> None:
 @pytest.mark.parametrize(
     ("asked", "kept"),
     [
-        ({"removeOnComplete": True}, ([0, False], False)),
-        ({"removeOnComplete": 0}, ([0, False], False)),
-        ({"removeOnComplete": False, "removeOnFail": 7}, (False, [7, False])),
-        ({"removeOnFail": {"age": 0}}, (False, [False, 0])),
-        ({"removeOnComplete": {"age": 5, "count": 2}}, ([2, 5], False)),
+        ({"removeOnComplete": True}, {"on_complete": {"count": 0}}),
+        ({"removeOnComplete": 0}, {"on_complete": {"count": 0}}),
+        ({"removeOnComplete": False, "removeOnFail": 7}, {"on_fail": {"count": 7}}),
+        ({"removeOnFail": {"age": 0}}, {"on_fail": {"age": 0}}),
+        (
+            {"removeOnComplete": {"age": 5, "count": 2}, "removeOnFail": True},
+            {"on_complete": {"count": 2, "age": 5}, "on_fail": {"count": 0}},
+        ),
         ({"removeOnComplete": {}, "removeOnFail": False}, None),
         ({}, None),
     ],
@@ -82,7 +85,7 @@ def test_what_is_asked_of_retention_is_noted_for_later(asked: Any, kept: Any) ->
     else:
         assert fields[0] == "retention"
         packed = fields[1].encode(errors="surrogateescape")
-        assert msgpack.unpackb(packed) == [["payments", "g-0", *kept]]
+        assert msgpack.unpackb(packed) == [{"queue": "payments", "id": "g-0", **kept}]
 
 
 def test_the_same_definition_is_the_same_plan_and_any_change_is_another() -> None:

@@ -1,38 +1,125 @@
-"""Keys are spelt in two places, Python and Lua: they must agree."""
+"""Python, Lua and the docs use the same ids, queue names and keys."""
 
 import json
+import re
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from jobgroup import keys
-from jobgroup.scripts import FOLDER
+from jobgroup.definition.spec import RESERVED_IDS
+from jobgroup.model import names
+from jobgroup.store.scripts import FOLDER
+from testbed import ROOT
 
-KEYS_OF = (FOLDER / "includes/keys_of.lua").read_text()
+BULLMQ = ROOT / "testbed/workers/node_modules"
+# The columns of docs/redis-keys.md use these names.
+PLACEHOLDERS = {"bull:{queue}": "B", "bull:_jobgroups": "J"}
+
+
+async def run_lua(redis: Redis, *includes: str, expression: str) -> Any:
+    """Evaluate a Lua expression with some includes."""
+    texts = [(FOLDER / f"includes/{name}.lua").read_text() for name in includes]
+    return json.loads(
+        await redis.eval("\n".join([*texts, f"return cjson.encode({expression})"]), 0)
+    )
+
+
+async def keys_in_lua(redis: Redis, prefix: str, group_id: str, queue: str) -> dict[str, str]:
+    expression = f'keys_of("{prefix}", "{group_id}", "{queue}")'
+    found: dict[str, str] = await run_lua(redis, "names", "keys_of", expression=expression)
+    return found
+
+
+async def owned_keys(redis: Redis, prefix: str, group_id: str, queue: str) -> set[str]:
+    expression = f'owned_keys(keys_of("{prefix}", "{group_id}", "{queue}"))'
+    return set(await run_lua(redis, "names", "keys_of", "owned_keys", expression=expression))
+
+
+async def test_python_and_lua_use_the_same_names(redis: Redis) -> None:
+    expression = (
+        '{ names.job_id("g-1", 7), names.undo_id("g-1-7"), names.undo_queue("payments"),'
+        ' names.job_key("bull", "payments", "g-1-7"), names.headless }'
+    )
+    assert await run_lua(redis, "names", expression=expression) == [
+        names.job_id("g-1", 7),
+        names.undo_id("g-1-7"),
+        names.undo_queue("payments"),
+        names.job_key("bull", "payments", "g-1-7"),
+        names.HEADLESS,
+    ]
+
+
+def test_only_one_include_spells_the_names() -> None:
+    spelt = re.compile(f'{names.UNDO_SUFFIX}["\':]|{names.UNDO_QUEUE_SUFFIX}|"{names.HEADLESS}"')
+    files = {path.name for path in FOLDER.rglob("*.lua") if spelt.search(path.read_text())}
+    assert files == {"names.lua"}
+
+
+def test_a_job_id_ends_with_its_index() -> None:
+    assert names.job_index(names.job_id("g-1", 7)) == 7
 
 
 @pytest.mark.parametrize("prefix", ["bull", "{bull}"])
 async def test_python_and_lua_name_the_same_keys(redis: Redis, prefix: str) -> None:
-    source = f"{KEYS_OF}\nreturn cjson.encode(keys_of(ARGV[1], ARGV[2], ARGV[3]))"
-    spelt = json.loads(await redis.eval(source, 0, prefix, "g1", "payments"))
-    assert spelt["books"] == keys.books(prefix)
-    assert spelt["parent"] == keys.parent(prefix, "g1")
-    assert spelt["parked"] == keys.parked(prefix)
-    assert spelt["wakeups"] == keys.wakeups(prefix)
-    assert spelt["events"] == keys.events(prefix, "payments")
-    assert spelt["undo"] == keys.parent(prefix, "g1") + keys.UNDO
+    keys = await keys_in_lua(redis, prefix, "g1", "payments")
+    assert keys["ledger"] == names.ledger_key(prefix)
+    assert keys["parent"] == names.parent_key(prefix, "g1")
+    assert keys["undo"] == names.undo_id(names.parent_key(prefix, "g1"))
+    assert keys["parked"] == names.parked_key(prefix)
+    assert keys["wakeups"] == names.wakeups_key(prefix)
+    assert keys["marker"] == names.marker_key(prefix)
+    assert keys["wakeup_events"] == names.events_key(prefix, names.LEDGER_QUEUE)
+    assert keys["owner_changes"] == names.owner_changes_key(prefix, "")
+    assert keys["events"] == names.events_key(prefix, "payments")
+    assert keys["ended"] == names.ended_key(prefix)
+    assert keys["tomb"] == names.tombstone_key(prefix, "g1")
 
 
-def test_an_entry_of_the_wake_up_list_leads_to_its_group() -> None:
-    assert keys.group_of("g1") == keys.group_of("g1-undo") == "g1"
-    assert keys.group_of("undo") == "undo"
+async def test_every_key_belongs_to_one_group_or_to_all(redis: Redis) -> None:
+    keys = await keys_in_lua(redis, "bull", "g1", "payments")
+    shared = {"ledger", "parked", "wakeups", "marker", "wakeup_events", "owner_changes"}
+    shared |= {"index", "events", "ended", "tomb"}
+    owned = await owned_keys(redis, "bull", "g1", "payments")
+    assert owned == {key for name, key in keys.items() if name not in shared}
 
 
-def test_a_jobs_key_is_where_bullmq_looks_for_it() -> None:
-    assert keys.job("bull", "payments", "g1-0") == "bull:payments:g1-0"
-    assert keys.marker("bull") == "bull:_jobgroups:marker"
+async def all_keys(redis: Redis) -> set[str]:
+    """Return the keys that Lua or Python use, apart from those of BullMQ's queues."""
+    keys = await keys_in_lua(redis, "bull", "{id}", "{queue}")
+    own = {key for name, key in keys.items() if name not in {"ledger", "events", "owner_changes"}}
+    return own | {
+        names.incarnation_key("bull"),
+        names.owner_changes_key("bull", "{owner}"),
+        names.checkpoints_key("bull", "{owner}"),
+    }
 
 
-def test_what_an_owner_is_told_stands_under_its_name() -> None:
-    assert keys.changed("bull", "c1") == "bull:_jobgroups:changed:c1"
-    assert keys.heard("bull", "c1") == "bull:_jobgroups:heard:c1"
+async def test_the_docs_list_every_key(redis: Redis) -> None:
+    expected = await all_keys(redis)
+    for base, letter in PLACEHOLDERS.items():
+        expected = {re.sub(f"^{re.escape(base)}(?=:)", letter, key) for key in expected}
+    rows = re.findall(r"^\| (`.+?) \|", (ROOT / "docs/redis-keys.md").read_text(), re.MULTILINE)
+    assert {key for row in rows for key in re.findall("`([^`]+)`", row)} == expected
+
+
+async def test_no_group_can_have_an_id_that_is_another_key(redis: Redis) -> None:
+    below = [
+        key.split(":")[2] for key in await all_keys(redis) if key.startswith("bull:_jobgroups:")
+    ]
+    ours = {word for word in below if "{id}" not in word}
+    assert ours <= RESERVED_IDS
+    for version in ("bullmq5", "bullmq6"):
+        text = (BULLMQ / version / "dist/cjs/classes/queue-keys.js").read_text()
+        bullmqs = set(re.findall(r"^ +'([a-z-]+)',", text, re.MULTILINE))
+        assert {"wait", "meta", "events"} < bullmqs <= RESERVED_IDS
+
+
+def test_an_entry_of_the_wake_up_list_names_its_group() -> None:
+    assert names.group_of_wakeup("g1") == names.group_of_wakeup("g1-undo") == "g1"
+    assert names.group_of_wakeup("undo") == "undo"
+
+
+def test_streams_and_checkpoints_have_the_name_of_their_owner() -> None:
+    assert names.owner_changes_key("bull", "c1") == "bull:_jobgroups:changed:c1"
+    assert names.checkpoints_key("bull", "c1") == "bull:_jobgroups:heard:c1"

@@ -1,4 +1,4 @@
-"""Object x group x epoch x now -> the next step, and when to look again."""
+"""Object x group x incarnation x now -> the next step and the time of the next reconcile."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,13 +6,21 @@ from typing import Any
 
 import pytest
 
-from jobgroup.decisions import FINALIZER, NOTE, TROUBLES, Resource, Step, look_again_at, next_step
-from jobgroup.snapshot import ENDED, GroupState
-from jobgroup.status import derive_status
+from jobgroup.model.snapshot import ENDED, GroupState
+from jobgroup.resource.decisions import (
+    FINALIZER,
+    GROUP_ANNOTATION,
+    PROBLEMS,
+    Resource,
+    Step,
+    next_step,
+    requeue_at,
+)
+from jobgroup.resource.status import derive_status
 from tests.builders import group
 
 UID = "0b5c"
-EPOCH = "e1"
+INCARNATION = "e1"
 NOW = 100_000
 
 FRESH = Resource(
@@ -20,7 +28,7 @@ FRESH = Resource(
     generation=1,
     deleting=False,
     claimed=False,
-    note="",
+    annotation="",
     cancel=False,
     suspend=False,
     orphan=False,
@@ -30,10 +38,10 @@ FRESH = Resource(
     state="",
     finished_at=None,
 )
-CLAIMED = replace(FRESH, claimed=True, note=f"{UID}/{EPOCH}")
-# An object that brings along what another one was given.
-COPIED = replace(FRESH, claimed=True, note=f"another/{EPOCH}")
-OLD = replace(CLAIMED, note=f"{UID}/e0")
+CLAIMED = replace(FRESH, claimed=True, annotation=f"{UID}/{INCARNATION}")
+# An object with the annotation of another one.
+COPIED = replace(FRESH, claimed=True, annotation=f"another/{INCARNATION}")
+OLD = replace(CLAIMED, annotation=f"{UID}/e0")
 DELETED = replace(CLAIMED, deleting=True)
 
 ACTIVE, COMPENSATING = group("ACTIVE"), group("COMPENSATING", failed_at=2_000)
@@ -42,8 +50,8 @@ COMPLETED, FAILED, HALF_UNDONE = (
 )
 
 
-def told(resource: Resource, state: str, **fields: Any) -> Resource:
-    """Say that a status stands there already."""
+def reported(resource: Resource, state: str, **fields: Any) -> Resource:
+    """Return the resource with a status that was written before."""
     finished = 90_000 if state in ENDED else None
     return replace(resource, state=state, observed=1, finished_at=finished, **fields)
 
@@ -53,51 +61,51 @@ def _id(value: object) -> str | None:
 
 
 NOT_WANTED: list[tuple[dict[str, Any], Step]] = [
-    ({"suspend": True}, Step.SUSPENDED),
-    ({"cancel": True}, Step.CANCELLED),
-    ({"cancel": True, "suspend": True}, Step.CANCELLED),
+    ({"suspend": True}, Step.BLOCK_SUSPENDED),
+    ({"cancel": True}, Step.BLOCK_CANCELLED),
+    ({"cancel": True, "suspend": True}, Step.BLOCK_CANCELLED),
 ]
 
 BEFORE_CREATION = [
     (FRESH, Step.CLAIM),
-    (told(FRESH, "PENDING"), Step.CLAIM),
+    (reported(FRESH, "PENDING"), Step.CLAIM),
     (CLAIMED, Step.CREATE),
-    # One without the other: both are written together, but anybody may take one away.
+    # One without the other: both are written together, but a user may remove one.
     (replace(CLAIMED, claimed=False), Step.CLAIM),
-    (replace(CLAIMED, note=""), Step.CLAIM),
-    (replace(CLAIMED, note="garbage"), Step.CLAIM),
-    (replace(CLAIMED, note=f"{UID}x/{EPOCH}"), Step.CLAIM),
-    (replace(CLAIMED, note=UID), Step.CLAIM),
-    # Before the claim, and after it: what was claimed need not have been created.
+    (replace(CLAIMED, annotation=""), Step.CLAIM),
+    (replace(CLAIMED, annotation="garbage"), Step.CLAIM),
+    (replace(CLAIMED, annotation=f"{UID}x/{INCARNATION}"), Step.CLAIM),
+    (replace(CLAIMED, annotation=UID), Step.CLAIM),
+    # Before the claim and after it: a claimed object need not have a group.
     *(
         (replace(each, **wish), step)
-        for each in (FRESH, CLAIMED, told(CLAIMED, "PENDING"), replace(CLAIMED, claimed=False))
+        for each in (FRESH, CLAIMED, reported(CLAIMED, "PENDING"), replace(CLAIMED, claimed=False))
         for wish, step in NOT_WANTED
     ),
     # A copy is a new object.
     (COPIED, Step.CLAIM),
-    (replace(COPIED, suspend=True), Step.SUSPENDED),
-    (replace(COPIED, cancel=True), Step.CANCELLED),
-    (replace(COPIED, note="another/e0"), Step.CLAIM),
-    # Another life of Redis, or another Redis.
-    (OLD, Step.LOST),
-    (replace(OLD, claimed=False), Step.LOST),
-    (replace(OLD, cancel=True), Step.LOST),
-    (replace(OLD, suspend=True), Step.LOST),
-    # It had a group, in whichever life: a backup of Redis has no less of a name than the original.
+    (replace(COPIED, suspend=True), Step.BLOCK_SUSPENDED),
+    (replace(COPIED, cancel=True), Step.BLOCK_CANCELLED),
+    (replace(COPIED, annotation="another/e0"), Step.CLAIM),
+    # Another incarnation of Redis, or another Redis.
+    (OLD, Step.BLOCK_LOST),
+    (replace(OLD, claimed=False), Step.BLOCK_LOST),
+    (replace(OLD, cancel=True), Step.BLOCK_LOST),
+    (replace(OLD, suspend=True), Step.BLOCK_LOST),
+    # It had a group, in any incarnation: a restored backup of Redis has the same incarnation.
     *(
-        (told(each, state, **wish), Step.LOST)
+        (reported(each, state, **wish), Step.BLOCK_LOST)
         for each in (
             OLD,
             CLAIMED,
             FRESH,
-            replace(CLAIMED, note=""),
+            replace(CLAIMED, annotation=""),
             replace(CLAIMED, claimed=False),
         )
         for state in ("ACTIVE", "COMPENSATING")
         for wish in ({}, *(wish for wish, _ in NOT_WANTED))
     ),
-    # A deadline and a time to live begin with the group.
+    # A deadline and a time to live start with the group.
     (replace(FRESH, deadline_seconds=1, ttl_seconds=0), Step.CLAIM),
     (replace(CLAIMED, deadline_seconds=1, ttl_seconds=0), Step.CREATE),
 ]
@@ -105,36 +113,33 @@ BEFORE_CREATION = [
 
 @pytest.mark.parametrize(("resource", "step"), BEFORE_CREATION, ids=_id)
 def test_before_there_is_a_group(resource: Resource, step: Step) -> None:
-    assert next_step(resource, None, EPOCH, NOW) is step
+    assert next_step(resource, None, INCARNATION, NOW) is step
 
 
 @pytest.mark.parametrize("state", sorted(ENDED))
 @pytest.mark.parametrize("resource", [CLAIMED, OLD, FRESH, replace(CLAIMED, cancel=True)])
-def test_what_has_ended_is_not_run_again_though_its_group_is_gone(
-    resource: Resource, state: str
-) -> None:
-    ended = told(resource, state)
-    assert next_step(ended, None, EPOCH, NOW) is Step.NOTHING
+def test_an_ended_group_that_is_gone_is_not_run_again(resource: Resource, state: str) -> None:
+    ended = reported(resource, state)
+    assert next_step(ended, None, INCARNATION, NOW) is Step.NOTHING
     # Its finishedAt is 90,000.
     for ttl, step in ((0, Step.DELETE), (10, Step.DELETE), (11, Step.NOTHING)):
-        assert next_step(replace(ended, ttl_seconds=ttl), None, EPOCH, NOW) is step
-    # A changed object is to be seen, or tools would wait for it for ever.
-    assert next_step(replace(ended, generation=2), None, EPOCH, NOW) is Step.REPORT
+        assert next_step(replace(ended, ttl_seconds=ttl), None, INCARNATION, NOW) is step
+    # The status must observe a new generation, or tools would wait for it without end.
+    assert next_step(replace(ended, generation=2), None, INCARNATION, NOW) is Step.REPORT
 
 
 WITH_A_GROUP = [
-    # A group that is there goes before all that the object says of itself.
+    # An existing group takes precedence over the annotation of the object.
     *((each, ACTIVE, Step.REPORT) for each in (CLAIMED, OLD)),
-    # Let go when the operator was uninstalled, or replaced by one that says nothing of us: held
-    # again before anything else happens to it.
+    # Released by an uninstall, or replaced without finalizer and annotation: claimed again first.
     *(
-        (told(replace(CLAIMED, **gone), each.state, **wish), each, Step.CLAIM)
+        (reported(replace(CLAIMED, **gone), each.state, **wish), each, Step.CLAIM)
         for each in (ACTIVE, COMPENSATING, COMPLETED, FAILED, HALF_UNDONE)
-        for gone in ({"claimed": False}, {"note": ""}, {"claimed": False, "note": ""})
+        for gone in ({"claimed": False}, {"annotation": ""}, {"claimed": False, "annotation": ""})
         for wish in ({}, {"cancel": True}, {"deadline_seconds": 1, "ttl_seconds": 0})
     ),
     (COPIED, ACTIVE, Step.CLAIM),
-    (told(CLAIMED, "ACTIVE"), ACTIVE, Step.REPORT),
+    (reported(CLAIMED, "ACTIVE"), ACTIVE, Step.REPORT),
     (replace(CLAIMED, suspend=True), ACTIVE, Step.REPORT),
     (replace(CLAIMED, cancel=True), ACTIVE, Step.CANCEL),
     (replace(CLAIMED, cancel=True), COMPENSATING, Step.REPORT),
@@ -146,18 +151,18 @@ WITH_A_GROUP = [
     (replace(CLAIMED, deadline_seconds=98, cancel=True), ACTIVE, Step.CANCEL),
     (replace(CLAIMED, deadline_seconds=1), COMPENSATING, Step.REPORT),
     (replace(CLAIMED, deadline_seconds=1), COMPLETED, Step.REPORT),
-    # Time to live, from the end; and the end is told before anything is deleted.
+    # Time to live, from the end; the end is reported before anything is deleted.
     (replace(CLAIMED, ttl_seconds=0), ACTIVE, Step.REPORT),
     (replace(CLAIMED, ttl_seconds=0), COMPENSATING, Step.REPORT),
     (replace(CLAIMED, ttl_seconds=0), COMPLETED, Step.REPORT),
-    (told(CLAIMED, "ACTIVE", ttl_seconds=0), COMPLETED, Step.REPORT),
-    (told(CLAIMED, "COMPLETED"), COMPLETED, Step.REPORT),
+    (reported(CLAIMED, "ACTIVE", ttl_seconds=0), COMPLETED, Step.REPORT),
+    (reported(CLAIMED, "COMPLETED"), COMPLETED, Step.REPORT),
     *(
-        (told(CLAIMED, each.state, ttl_seconds=ttl), each, step)
+        (reported(CLAIMED, each.state, ttl_seconds=ttl), each, step)
         for each in (COMPLETED, FAILED, HALF_UNDONE)
         for ttl, step in ((0, Step.DELETE), (10, Step.DELETE), (11, Step.REPORT))
     ),
-    (told(CLAIMED, "FAILED", ttl_seconds=0), HALF_UNDONE, Step.REPORT),
+    (reported(CLAIMED, "FAILED", ttl_seconds=0), HALF_UNDONE, Step.REPORT),
 ]
 
 
@@ -169,9 +174,9 @@ def test_while_there_is_a_group(resource: Resource, state: GroupState, step: Ste
 @pytest.mark.parametrize(
     ("state", "compensate", "orphan"),
     [
-        (None, Step.RENOUNCE, Step.RENOUNCE),
-        (ACTIVE, Step.CANCEL, Step.DISOWN),
-        (COMPENSATING, Step.LEAVE, Step.DISOWN),
+        (None, Step.TOMBSTONE, Step.TOMBSTONE),
+        (ACTIVE, Step.CANCEL, Step.ORPHAN),
+        (COMPENSATING, Step.AWAIT_COMPENSATION, Step.ORPHAN),
         (COMPLETED, Step.REMOVE, Step.REMOVE),
         (FAILED, Step.REMOVE, Step.REMOVE),
         (HALF_UNDONE, Step.REMOVE, Step.REMOVE),
@@ -184,31 +189,31 @@ def test_while_there_is_a_group(resource: Resource, state: GroupState, step: Ste
         {},
         {"cancel": True},
         {"suspend": True},
-        {"note": f"{UID}/e0"},
-        {"note": ""},
+        {"annotation": f"{UID}/e0"},
+        {"annotation": ""},
         {"state": "ACTIVE"},
         {"state": "COMPLETED", "finished_at": 1},
         {"deadline_seconds": 1, "ttl_seconds": 0},
     ],
     ids=str,
 )
-def test_when_the_object_is_deleted_nothing_else_matters(
+def test_a_deletion_takes_precedence(
     wish: dict[str, Any], state: GroupState | None, compensate: Step, orphan: Step
 ) -> None:
     deleted = replace(DELETED, **wish)
-    assert next_step(deleted, state, EPOCH, NOW) is compensate
-    assert next_step(replace(deleted, orphan=True), state, EPOCH, NOW) is orphan
-    # Nothing holds it: it is as good as gone, and a missing object never cancels anything.
+    assert next_step(deleted, state, INCARNATION, NOW) is compensate
+    assert next_step(replace(deleted, orphan=True), state, INCARNATION, NOW) is orphan
+    # Without our finalizer the object is about to disappear: nothing is cancelled.
     for policy in (False, True):
         released = replace(deleted, claimed=False, orphan=policy)
-        assert next_step(released, state, EPOCH, NOW) is Step.NOTHING
+        assert next_step(released, state, INCARNATION, NOW) is Step.NOTHING
 
 
-def test_each_step_that_makes_no_group_has_its_reason() -> None:
-    assert {step: (each.reason, each.stalled) for step, each in TROUBLES.items()} == {
-        Step.SUSPENDED: ("Suspended", False),
-        Step.CANCELLED: ("Cancelled", True),
-        Step.LOST: ("RedisStateLost", True),
+def test_each_step_without_a_group_has_a_reason() -> None:
+    assert {step: (each.reason, each.stalled) for step, each in PROBLEMS.items()} == {
+        Step.BLOCK_SUSPENDED: ("Suspended", False),
+        Step.BLOCK_CANCELLED: ("Cancelled", True),
+        Step.BLOCK_LOST: ("RedisStateLost", True),
     }
 
 
@@ -224,25 +229,29 @@ BOTH: dict[str, Any] = {"deadline_seconds": 60, "ttl_seconds": 30}
         (replace(CLAIMED, **BOTH), COMPENSATING, None),
         (replace(CLAIMED, **BOTH), COMPLETED, 120_000),
         (replace(CLAIMED, **BOTH), FAILED, 120_000),
-        (told(CLAIMED, "COMPLETED", ttl_seconds=0), COMPLETED, 90_000),
+        (reported(CLAIMED, "COMPLETED", ttl_seconds=0), COMPLETED, 90_000),
         # Redis knows the end to the millisecond.
-        (told(CLAIMED, "COMPLETED", ttl_seconds=0), replace(COMPLETED, finished_at=90_999), 90_999),
+        (
+            reported(CLAIMED, "COMPLETED", ttl_seconds=0),
+            replace(COMPLETED, finished_at=90_999),
+            90_999,
+        ),
         (replace(DELETED, **BOTH), ACTIVE, None),
         (replace(DELETED, **BOTH), COMPLETED, None),
     ],
 )
-def test_time_alone_calls_for_a_step(resource: Resource, state: GroupState, at: int | None) -> None:
-    assert look_again_at(resource, state) == at
+def test_when_time_requires_a_step(resource: Resource, state: GroupState, at: int | None) -> None:
+    assert requeue_at(resource, state) == at
 
 
 @pytest.mark.parametrize("milliseconds", [0, 1, 999])
 @pytest.mark.parametrize(
     ("state", "step"), [(ACTIVE, Step.EXPIRE), (COMPLETED, Step.DELETE), (FAILED, Step.DELETE)]
 )
-def test_a_look_at_that_time_finds_the_step(
+def test_a_reconcile_at_that_time_takes_the_step(
     state: GroupState, step: Step, milliseconds: int
 ) -> None:
-    """Else it would be looked at again and again, or never."""
+    """Otherwise the object would be reconciled again and again, or never."""
     state = replace(state, created_at=1_000 + milliseconds)
     if state.finished_at:
         state = replace(state, finished_at=90_000 + milliseconds)
@@ -250,10 +259,10 @@ def test_a_look_at_that_time_finds_the_step(
         {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 30},
         derive_status(1, {}, NOW, replace(state, id=UID)),
         finalizers=[FINALIZER],
-        annotations={NOTE: f"{UID}/{EPOCH}"},
+        annotations={GROUP_ANNOTATION: f"{UID}/{INCARNATION}"},
     )
     resource = Resource.read(body)
-    at = look_again_at(resource, state)
+    at = requeue_at(resource, state)
     assert at is not None
     assert next_step(resource, state, "", at) is step
     assert next_step(resource, state, "", at - 1_000) is Step.REPORT
@@ -282,7 +291,7 @@ def body_of(
         body_of(None, None, finalizers=["foregroundDeletion"], annotations={"a": "b"}),
     ],
 )
-def test_little_is_read_of_an_object_that_says_little(body: dict[str, Any]) -> None:
+def test_an_empty_object_is_read(body: dict[str, Any]) -> None:
     assert Resource.read(body) == FRESH
     assert Resource.read({**body, "metadata": {"uid": UID}}) == replace(FRESH, generation=0)
 
@@ -304,18 +313,18 @@ FULL = body_of(
     generation=7,
     deletionTimestamp="2023-11-14T22:13:20Z",
     finalizers=["other/one", FINALIZER],
-    annotations={NOTE: f"{UID}/{EPOCH}", "other": "one"},
+    annotations={GROUP_ANNOTATION: f"{UID}/{INCARNATION}", "other": "one"},
 )
 
 
-def test_all_is_read_of_an_object_that_says_all() -> None:
+def test_a_full_object_is_read() -> None:
     resource = Resource.read(FULL)
     assert resource == Resource(
         uid=UID,
         generation=7,
         deleting=True,
         claimed=True,
-        note=f"{UID}/{EPOCH}",
+        annotation=f"{UID}/{INCARNATION}",
         cancel=True,
         suspend=True,
         orphan=True,
@@ -326,40 +335,42 @@ def test_all_is_read_of_an_object_that_says_all() -> None:
         finished_at=1_700_000_000_000,
     )
     assert resource.ended
-    assert resource.is_noted
-    assert (resource.is_of(EPOCH), resource.is_of("e0")) == (True, False)
+    assert resource.is_annotated
+    assert (resource.is_from(INCARNATION), resource.is_from("e0")) == (True, False)
 
 
-def test_a_status_of_another_object_is_not_believed() -> None:
-    """Backups restore it under a new uid; that neither ends a saga nor deletes an object."""
+def test_a_status_copied_from_another_object_is_ignored() -> None:
+    """Backups restore a status under a new uid. It must not end a saga or delete an object."""
     spec = {"ttlSecondsAfterFinished": 0}
     status = {**FULL["status"], "groupId": "another"}
-    copy = Resource.read(body_of(spec, status, annotations={NOTE: f"another/{EPOCH}"}))
+    copy = Resource.read(
+        body_of(spec, status, annotations={GROUP_ANNOTATION: f"another/{INCARNATION}"})
+    )
     assert (copy.state, copy.finished_at, copy.observed) == ("", None, -1)
-    assert next_step(copy, None, EPOCH, NOW) is Step.CLAIM
-    ours = replace(copy, claimed=True, note=f"{UID}/{EPOCH}")
+    assert next_step(copy, None, INCARNATION, NOW) is Step.CLAIM
+    ours = replace(copy, claimed=True, annotation=f"{UID}/{INCARNATION}")
     assert next_step(ours, COMPLETED, "", NOW) is Step.REPORT
 
 
-def test_what_was_cancelled_before_creation_has_ended_without_a_group() -> None:
-    status = derive_status(1, {"state": "FAILED"}, 90_000, trouble=TROUBLES[Step.CANCELLED])
+def test_a_group_cancelled_before_creation_has_ended() -> None:
+    status = derive_status(1, {"state": "FAILED"}, 90_000, problem=PROBLEMS[Step.BLOCK_CANCELLED])
     resource = Resource.read(body_of({"cancel": True, "ttlSecondsAfterFinished": 10}, status))
     assert resource.ended
-    assert next_step(resource, None, EPOCH, 99_999) is Step.NOTHING
-    assert next_step(resource, None, EPOCH, 100_000) is Step.DELETE
-    assert look_again_at(resource, None) == 100_000
+    assert next_step(resource, None, INCARNATION, 99_999) is Step.NOTHING
+    assert next_step(resource, None, INCARNATION, 100_000) is Step.DELETE
+    assert requeue_at(resource, None) == 100_000
 
 
 def run(body: dict[str, Any], state: GroupState | None) -> list[Step]:
-    """Take the steps of a whole life as the operator does, each time looking anew."""
+    """Take all steps as the operator does, and read the object before each."""
     steps: list[Step] = []
     while len(steps) < 20:
-        step = next_step(Resource.read(body), state, EPOCH, NOW)
+        step = next_step(Resource.read(body), state, INCARNATION, NOW)
         steps.append(step)
         match step:
             case Step.CLAIM:
                 body["metadata"].update(
-                    finalizers=[FINALIZER], annotations={NOTE: f"{UID}/{EPOCH}"}
+                    finalizers=[FINALIZER], annotations={GROUP_ANNOTATION: f"{UID}/{INCARNATION}"}
                 )
             case Step.CREATE:
                 state = replace(ACTIVE, id=UID)
@@ -381,12 +392,12 @@ def run(body: dict[str, Any], state: GroupState | None) -> list[Step]:
     ("spec", "meta", "steps"),
     [
         ({}, {}, "CLAIM CREATE REPORT REPORT"),
-        ({"cancel": True}, {}, "CANCELLED"),
-        ({"suspend": True}, {}, "SUSPENDED"),
+        ({"cancel": True}, {}, "BLOCK_CANCELLED"),
+        ({"suspend": True}, {}, "BLOCK_SUSPENDED"),
         (
             {"cancel": True},
-            {"finalizers": [FINALIZER], "annotations": {NOTE: f"{UID}/{EPOCH}"}},
-            "CANCELLED",
+            {"finalizers": [FINALIZER], "annotations": {GROUP_ANNOTATION: f"{UID}/{INCARNATION}"}},
+            "BLOCK_CANCELLED",
         ),
         ({"activeDeadlineSeconds": 1}, {}, "CLAIM CREATE EXPIRE REPORT REPORT"),
         (

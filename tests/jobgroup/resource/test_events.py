@@ -1,4 +1,4 @@
-"""What is worth an Event: each thing once, and never one a job."""
+"""The Events of a group and of a problem: each once, and never one for each job."""
 
 import re
 from dataclasses import replace
@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
-from jobgroup.conditions import MAX_REASON, Trouble, clean
-from jobgroup.news import News, event_of, news_of, news_of_trouble
-from jobgroup.snapshot import GroupState
-from jobgroup.status import derive_status
+from jobgroup.model.snapshot import GroupState
+from jobgroup.resource.conditions import MAX_REASON, Problem, sanitize
+from jobgroup.resource.events import (
+    ResourceEvent,
+    events_of_problem,
+    events_since,
+    to_kubernetes_event,
+)
+from jobgroup.resource.status import derive_status
 from tests.builders import group
 
 NAMES = {"g-1": "charge"}
@@ -34,19 +39,23 @@ WAITED_FOR = replace(NOTHING_DONE, finished_at=9_000)
 ON_REQUEST = replace(GIVEN_UP, failed_job_id="", reason="cancelled", failed_count=0)
 LATE = replace(ON_REQUEST, reason="DeadlineExceeded")
 
-DECLINED = News("Warning", "Failed", 'job "charge" failed: card declined', job="charge")
-UNDOING = News("Normal", "Compensating", "undoing what was done: 2 of 4 jobs had completed")
+DECLINED = ResourceEvent("Warning", "Failed", 'job "charge" failed: card declined', job="charge")
+UNDOING = ResourceEvent(
+    "Normal", "Compensating", "undoing what was done: 2 of 4 jobs had completed"
+)
 WAITING = replace(UNDOING, message=UNDOING.message.replace("2 of", "0 of"))
-WELL = News("Normal", "Compensated", "failed, 2 of 2 undone")
-BADLY = News("Warning", "CompensationFailed", "failed, 1 of 2 undone, the rest could not be")
-CANCELLED = News("Normal", "Cancelled", "cancelled")
-EXPIRED = News("Warning", "DeadlineExceeded", "its deadline passed")
+WELL = ResourceEvent("Normal", "Compensated", "failed, 2 of 2 undone")
+BADLY = ResourceEvent(
+    "Warning", "CompensationFailed", "failed, 1 of 2 undone, 1 could not be undone"
+)
+CANCELLED = ResourceEvent("Normal", "Cancelled", "cancelled")
+EXPIRED = ResourceEvent("Warning", "DeadlineExceeded", "spec.activeDeadlineSeconds passed")
 
 
 @pytest.mark.parametrize(
-    ("before", "state", "news"),
+    ("before", "state", "events"),
     [
-        # All is well.
+        # No failure.
         ("", group(), []),
         ("PENDING", group(), []),
         ("ACTIVE", group(completed_count=3), []),
@@ -58,68 +67,73 @@ EXPIRED = News("Warning", "DeadlineExceeded", "its deadline passed")
         ("COMPENSATING", UNDONE, [WELL]),
         ("COMPENSATING", HALF_UNDONE, [BADLY]),
         ("COMPENSATING", NOTHING_DONE, []),
-        # Several at once, as nobody looked in between.
+        # Several at once, if no status was written in between.
         ("ACTIVE", UNDONE, [DECLINED, UNDOING, WELL]),
         ("", HALF_UNDONE, [DECLINED, UNDOING, BADLY]),
         ("PENDING", NOTHING_DONE, [DECLINED]),
-        # Nothing to undo yet: an active member may still complete.
+        # Nothing to undo yet: an active job may still complete.
         ("ACTIVE", replace(GIVEN_UP, completed_count=0, undo_count=0), [DECLINED, WAITING]),
-        # It did not, and nobody looked in between.
+        # It did not, and no status was written in between.
         ("ACTIVE", WAITED_FOR, [DECLINED, WAITING]),
         ("COMPENSATING", WAITED_FOR, []),
-        # By request or by time.
+        # Cancelled, or past the deadline.
         ("ACTIVE", ON_REQUEST, [CANCELLED, UNDOING]),
         ("ACTIVE", replace(NOTHING_DONE, failed_job_id="", reason="cancelled"), [CANCELLED]),
         ("ACTIVE", LATE, [EXPIRED, UNDOING]),
     ],
 )
-def test_what_happened_since(before: str, state: GroupState, news: list[News]) -> None:
-    assert news_of({"state": before}, state, NAMES) == news
+def test_the_events_since_a_status(
+    before: str, state: GroupState, events: list[ResourceEvent]
+) -> None:
+    assert events_since({"state": before}, state, NAMES) == events
 
 
-def test_a_job_retried_by_hand_after_the_end_is_news_once() -> None:
+def test_a_change_after_the_end_is_one_event() -> None:
     counts = {"total": 2, "completed": 1, "failed": 1}
     status = {"state": "FAILED_COMPENSATION", "compensation": counts}
-    assert news_of(status, HALF_UNDONE, NAMES) == []
+    assert events_since(status, HALF_UNDONE, NAMES) == []
     mended = replace(HALF_UNDONE, undone_count=2, undo_failed_count=0)
-    late = "a job ended after its group had: failed, 2 of 2 undone"
-    assert news_of(status, mended, NAMES) == [News("Warning", "LateChange", late, late)]
-    assert news_of({"state": "FAILED"}, NOTHING_DONE, NAMES) == []
+    late = "a job finished after its group had ended: failed, 2 of 2 undone"
+    assert events_since(status, mended, NAMES) == [
+        ResourceEvent("Warning", "LateChange", late, late)
+    ]
+    assert events_since({"state": "FAILED"}, NOTHING_DONE, NAMES) == []
 
 
-def test_a_job_without_a_name_is_called_by_its_id() -> None:
+def test_a_job_without_a_name_is_named_by_its_id() -> None:
     assert (
-        news_of({"state": "ACTIVE"}, GIVEN_UP, {})[0].message == 'job "g-1" failed: card declined'
+        events_since({"state": "ACTIVE"}, GIVEN_UP, {})[0].message
+        == 'job "g-1" failed: card declined'
     )
 
 
 @pytest.mark.parametrize(
     "reason", ["x" * 1_000_000, "a\r\n\x00\x1b[2J\u202eb", "\ud800", "\N{PILE OF POO}" * 2_000]
 )
-def test_hostile_words_do_no_harm(reason: str) -> None:
+def test_hostile_text_is_sanitized(reason: str) -> None:
     told = [
-        *news_of({}, replace(UNDONE, reason=reason), {"g-1": reason[:253]}),
-        *news_of({}, replace(UNDONE, reason=reason, failed_job_id=""), {}),
-        *news_of_trouble({}, Trouble("InvalidSpec", reason)),
+        *events_since({}, replace(UNDONE, reason=reason), {"g-1": reason[:253]}),
+        *events_since({}, replace(UNDONE, reason=reason, failed_job_id=""), {}),
+        *events_of_problem({}, Problem("InvalidSpec", reason)),
     ]
     for each in told:
         assert each.message.isprintable()
         assert len(each.message.encode()) <= MAX_REASON
-        assert event_of(each, BODY, 0)["message"] == each.message
+        assert to_kubernetes_event(each, BODY, 0)["message"] == each.message
 
 
 @pytest.mark.parametrize("said", ["Group must contain at least one job", "a\nb", "x" * 2_000])
-def test_trouble_is_a_warning_once(said: str) -> None:
-    trouble, told = Trouble("InvalidSpec", said), clean(said)
-    assert news_of_trouble({}, trouble) == [News("Warning", "InvalidSpec", told, told)]
-    status = derive_status(1, {}, 0, trouble=trouble)
-    assert news_of_trouble(status, trouble) == []
-    assert news_of_trouble(status, replace(trouble, message="another"))
-    assert news_of_trouble(status, replace(trouble, reason="Another"))
+def test_a_stalled_problem_is_one_warning(said: str) -> None:
+    problem, told = Problem("InvalidSpec", said), sanitize(said)
+    assert events_of_problem({}, problem) == [ResourceEvent("Warning", "InvalidSpec", told, told)]
+    status = derive_status(1, {}, 0, problem=problem)
+    assert events_of_problem(status, problem) == []
+    assert events_of_problem(status, replace(problem, message="another"))
+    assert events_of_problem(status, replace(problem, reason="Another"))
 
 
-def test_what_goes_away_by_itself_is_no_news() -> None:
-    assert news_of_trouble({}, Trouble("RedisUnavailable", "refused", stalled=False)) == []
+def test_a_transient_problem_is_no_event() -> None:
+    assert events_of_problem({}, Problem("RedisUnavailable", "refused", stalled=False)) == []
 
 
 BODY: dict[str, Any] = {
@@ -134,7 +148,7 @@ def body(**meta: str) -> dict[str, Any]:
 
 
 def test_an_event_is_about_its_object() -> None:
-    event = event_of(DECLINED, BODY, 1_700_000_000_000)
+    event = to_kubernetes_event(DECLINED, BODY, 1_700_000_000_000)
     name = event["metadata"].pop("name")
     assert re.fullmatch(r"order\.[0-9a-f]{16}", name)
     assert event == {
@@ -159,7 +173,7 @@ def test_an_event_is_about_its_object() -> None:
 
 
 @pytest.mark.parametrize(
-    ("news", "about", "same"),
+    ("event", "about", "same"),
     [
         (DECLINED, BODY, True),
         (DECLINED, body(resourceVersion="43"), True),
@@ -169,17 +183,19 @@ def test_an_event_is_about_its_object() -> None:
         (replace(DECLINED, which="another"), BODY, False),
     ],
 )
-def test_the_same_event_has_the_same_name(news: News, about: dict[str, Any], same: bool) -> None:
-    names = [event_of(DECLINED, BODY, 1)["metadata"]["name"]]
-    names.append(event_of(news, about, 2)["metadata"]["name"])
+def test_the_same_event_has_the_same_name(
+    event: ResourceEvent, about: dict[str, Any], same: bool
+) -> None:
+    names = [to_kubernetes_event(DECLINED, BODY, 1)["metadata"]["name"]]
+    names.append(to_kubernetes_event(event, about, 2)["metadata"]["name"])
     assert (len(set(names)) == 1) is same
 
 
 @pytest.mark.parametrize(
     "name", ["a", "a" * 253, "a" * 199 + "." + "b" * 53, "a" * 198 + "--" + "b" * 53]
 )
-def test_the_name_of_an_event_is_one_the_api_server_takes(name: str) -> None:
+def test_the_name_of_an_event_is_valid(name: str) -> None:
     part = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-    event = event_of(DECLINED, body(name=name), 0)
+    event = to_kubernetes_event(DECLINED, body(name=name), 0)
     assert re.fullmatch(rf"{part}(\.{part})*", event["metadata"]["name"])
     assert len(event["metadata"]["name"]) <= 253

@@ -1,17 +1,23 @@
-"""A raw object of the API -> settings and a definition, or the sentence that says what is wrong."""
+"""A raw object of the API -> settings and a group, and the message of every invalid object."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from jobgroup.definition import read_plans
+from jobgroup.cli.manifest import read_plans
+from jobgroup.definition.spec import Group
 from jobgroup.errors import EmptyGroupError, InvalidSpecError, UnknownCompensationError
-from jobgroup.resource import MAX_SPEC, Settings, check_size, parse_definition, parse_resource
-from jobgroup.spec import Group
+from jobgroup.resource.jobgroup_spec import (
+    MAX_SPEC,
+    Settings,
+    check_size,
+    parse_definition,
+    parse_resource,
+)
+from testbed import ROOT
 
-ORDERS = Path(__file__).resolve().parents[2] / "examples/order-fulfilment"
+ORDERS = ROOT / "examples/order-fulfilment"
 JOB = {"name": "charge", "queueName": "payments"}
 EXPONENTIAL = {"type": "exponential", "delay": 60_000}
 
@@ -26,7 +32,7 @@ def refusal(spec: Any) -> str:
     return str(caught.value)
 
 
-def test_a_resource_may_leave_out_all_but_its_jobs() -> None:
+def test_only_the_jobs_are_required() -> None:
     settings, group = parse({"jobs": [JOB]})
     assert group.name == "order-123"
     assert [job.name for job in group.jobs] == ["charge"]
@@ -40,7 +46,7 @@ def test_a_resource_may_leave_out_all_but_its_jobs() -> None:
     }
 
 
-def test_a_resource_may_say_everything() -> None:
+def test_a_resource_with_every_field() -> None:
     asked = {
         "deletionPolicy": "Orphan",
         "cancel": True,
@@ -56,12 +62,12 @@ def test_a_resource_may_say_everything() -> None:
 
 
 @pytest.mark.parametrize("jobs", [None, []])
-def test_no_jobs_are_an_empty_group(jobs: Any) -> None:
+def test_a_resource_without_jobs_is_refused(jobs: Any) -> None:
     with pytest.raises(EmptyGroupError):
         parse({"jobs": jobs})
 
 
-def test_the_contracts_refusals_are_kept() -> None:
+def test_the_messages_of_the_contract() -> None:
     with pytest.raises(UnknownCompensationError):
         parse({"jobs": [JOB], "compensation": {"x": {"name": "undo"}}})
 
@@ -71,8 +77,8 @@ def test_the_contracts_refusals_are_kept() -> None:
     [
         (None, "spec: Input should be a mapping"),
         ([], "spec: Input should be a mapping"),
-        ({"jobs": [JOB, JOB]}, 'Job "charge" stands twice in one group'),
-        ({"jobs": [JOB], "retries": 3}, "spec.retries: there is no such option"),
+        ({"jobs": [JOB, JOB]}, 'Job "charge" appears twice in one group'),
+        ({"jobs": [JOB], "retries": 3}, "spec.retries: unknown field"),
         (
             {"jobs": [JOB], "deletionPolicy": "Keep"},
             "spec.deletionPolicy: Input should be 'Compensate' or 'Orphan'",
@@ -97,40 +103,40 @@ def test_the_contracts_refusals_are_kept() -> None:
         (
             {"jobs": [{**JOB, "opts": {"attempts": 9, "backoff": EXPONENTIAL}}]},
             "jobs[0].opts: exponential backoff from 60000 ms would wait longer than 3600000 ms;"
-            " at most 7 attempts fit",
+            " set attempts to at most 7",
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(spec: Any, sentence: str) -> None:
+def test_the_message_of_an_invalid_spec(spec: Any, sentence: str) -> None:
     assert refusal(spec) == sentence
 
 
-def test_a_spec_has_a_largest_size() -> None:
+def test_a_spec_above_the_size_limit_is_refused() -> None:
     spec = {"jobs": [JOB | {"data": ""}]}
     room = MAX_SPEC - len('{"jobs":[{"name":"charge","queueName":"payments","data":""}]}')
     spec["jobs"][0]["data"] = "x" * room
     check_size(spec)
     # Bytes count, not characters.
     spec["jobs"][0]["data"] = "x" * (room - 1) + "é"
-    assert refusal(spec) == "spec has 513 KB, and at most 512 KB fit into a resource"
+    assert refusal(spec) == "spec has 513 KB; the limit is 512 KB"
 
 
-def test_data_that_nobody_could_read_is_refused() -> None:
+def test_unreadable_data_is_refused() -> None:
     data: Any = []
     for _ in range(5000):
         data = [data]
-    assert refusal({"jobs": [{**JOB, "data": data}]}) == "spec: it is nested too deeply"
-    # Half a surrogate pair has no UTF-8, but it can be counted.
+    assert refusal({"jobs": [{**JOB, "data": data}]}) == "spec: nested too deeply"
+    # A lone surrogate has no UTF-8 encoding, but its size can be measured.
     check_size({"jobs": [{**JOB, "data": "\ud800"}]})
 
 
 @pytest.mark.parametrize("name", ["order.yaml", "order-refused.yaml"])
-def test_an_example_is_a_resource(name: str) -> None:
+def test_every_example_is_valid(name: str) -> None:
     body = yaml.safe_load((ORDERS / name).read_text())
     assert parse_definition(body).name == "order-fulfillment"
 
 
-def test_what_a_manifest_means_is_known_in_one_place() -> None:
+def test_the_command_line_refuses_fields_of_the_operator() -> None:
     text = (ORDERS / "order.yaml").read_text() + "  activeDeadlineSeconds: 3600\n"
     with pytest.raises(InvalidSpecError, match=r"spec\.activeDeadlineSeconds: only the operator"):
         read_plans(text, "order.yaml")

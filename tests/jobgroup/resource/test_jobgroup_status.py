@@ -1,4 +1,4 @@
-"""What status.py derives is what the CRD describes, in every state."""
+"""The status that status.py derives matches the schema of the CRD in every state."""
 
 import json
 import re
@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from jobgroup.conditions import Trouble
-from jobgroup.resource_status import EventLine, JobGroupStatus
-from jobgroup.snapshot import GroupJob
-from jobgroup.status import derive_status
+from jobgroup.model.snapshot import GroupJob
+from jobgroup.resource.conditions import Problem
+from jobgroup.resource.jobgroup_status import EventLine, JobGroupStatus
+from jobgroup.resource.status import derive_status
 from tests.builders import group
 
 LONG = "\N{PILE OF POO}" * 5000
@@ -57,8 +57,8 @@ def test_the_schema_names_the_kinds_of_events() -> None:
 
 
 @pytest.mark.parametrize("stalled", [True, False])
-def test_trouble_fits_the_schema(stalled: bool) -> None:
-    status = derive_status(1, {}, 5_000, trouble=Trouble("InvalidSpec", LONG, stalled))
+def test_a_problem_fits_the_schema(stalled: bool) -> None:
+    status = derive_status(1, {}, 5_000, problem=Problem("InvalidSpec", LONG, stalled))
     assert JobGroupStatus.model_validate_json(json.dumps(status)).state == "PENDING"
 
 

@@ -1,12 +1,12 @@
-"""Who listens to a queue: a table of what stock clients call their connections."""
+"""Which queues have workers: the connection names of stock clients."""
 
 import base64
 from collections.abc import Collection
 
 import pytest
 
-from jobgroup.listeners import has_listener, nobody_listens
-from jobgroup.snapshot import GroupJob, UndoStatus
+from jobgroup.model.snapshot import GroupJob, UndoStatus
+from jobgroup.resource.listeners import has_worker, missing_workers_message
 
 
 def b64(queue: str) -> str:
@@ -32,14 +32,14 @@ def b64(queue: str) -> str:
         ("", False),
     ],
 )
-def test_a_worker_is_known_by_its_connection(connection: str, listens: bool) -> None:
-    assert has_listener("bull", "payments:compensation", ["", connection]) is listens
+def test_a_worker_is_recognized_by_its_connection(connection: str, listens: bool) -> None:
+    assert has_worker("bull", "payments:compensation", ["", connection]) is listens
 
 
-def test_a_plain_queue_has_one_spelling() -> None:
-    assert has_listener("bull", "payments", ["bull:payments"])
-    assert has_listener("bull", "payments", [f"bull:{b64('payments')}:w:x"])
-    assert not has_listener("bull", "payments", ["bull:payments:compensation"])
+def test_a_queue_without_a_colon() -> None:
+    assert has_worker("bull", "payments", ["bull:payments"])
+    assert has_worker("bull", "payments", [f"bull:{b64('payments')}:w:x"])
+    assert not has_worker("bull", "payments", ["bull:payments:compensation"])
 
 
 def jobs(queue: str, count: int, undo: UndoStatus = "pending") -> list[GroupJob]:
@@ -81,7 +81,7 @@ THERE = {"bull:payments:compensation"}
         ([], set(), ""),
     ],
 )
-def test_undos_that_nobody_hears_are_named(
+def test_queues_without_workers_are_named(
     undos: list[GroupJob], connections: Collection[str] | None, said: str
 ) -> None:
-    assert nobody_listens("bull", undos, connections) == said
+    assert missing_workers_message("bull", undos, connections) == said

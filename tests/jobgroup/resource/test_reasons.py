@@ -1,40 +1,132 @@
-"""Why an object is as it is, in one word: the table in the docs has each word, and no other."""
+"""Every reason is a constant, and the tables in the docs list each constant and no other word."""
 
-import inspect
+import ast
 import re
-from pathlib import Path
+from collections.abc import Iterator
 
-from handlers import reconcile, steps
-from jobgroup.decisions import TROUBLES
-from jobgroup.errors import GroupNotFoundError, InvalidGroupStateError, RefusedError
-from jobgroup.snapshot import STATES
-from jobgroup.status import derive_status
-from tests.builders import group
+import pytest
 
-RESOURCE = Path(__file__).resolve().parents[2] / "docs/resource.md"
-# What is said to whoever asks for a group by its id, and never of an object.
-ANSWERS = {GroupNotFoundError, InvalidGroupStateError}
+from jobgroup import errors
+from jobgroup.errors import RefusedError
+from jobgroup.resource import reasons
+from testbed import ROOT
+
+OPERATOR = ROOT / "operator"
+MODULE = OPERATOR / "jobgroup/resource/reasons.py"
+DOCS = (ROOT / "docs/resource.md", ROOT / "docs/workerpool.md")
+
+CONSTANTS = {name: value for name, value in vars(reasons).items() if isinstance(value, str)}
+CONSTANTS = {name: value for name, value in CONSTANTS.items() if name.isupper()}
+
+# The place of the reason among the arguments.
+CALLS = {"Problem": 0, "ResourceEvent": 1, "condition": 2}
+# Words that mean something else there: the type of a condition, when to run an undo, an exception.
+OTHER_MEANINGS = {
+    ("jobgroup/resource/status.py", reasons.COMPENSATED),
+    ("jobgroup/definition/spec.py", reasons.COMPLETED),
+    ("jobgroup/store/connection.py", reasons.REDIS_ERROR),
+}
 
 
-def documented() -> list[str]:
-    table = RESOURCE.read_text().partition("| reason |")[2].partition("\n\n")[0]
-    return re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+def documented() -> Iterator[str]:
+    """Yield the words in the column of reasons, of each table that has one."""
+    for page in DOCS:
+        column = None
+        for line in page.read_text().splitlines():
+            cells = [cell.strip() for cell in line.split("|")]
+            if not line.startswith("|"):
+                column = None
+            elif column is not None:
+                yield from re.findall(r"`(\w+)`", cells[column])
+            else:
+                column = next((i for i, cell in enumerate(cells) if cell == "reason"), None)
 
 
-def known() -> set[str]:
-    """Return the words for each state, trouble and refusal, and those that reconciling has."""
-    states = {derive_status(1, {}, 0, group(each))["conditions"][0]["reason"] for each in STATES}
-    refusals = {
-        each.__name__.removesuffix("Error")
-        for each in RefusedError.__subclasses__()
-        if each not in ANSWERS
+def sources() -> Iterator[tuple[str, ast.AST]]:
+    for path in sorted(OPERATOR.rglob("*.py")):
+        if path != MODULE:
+            yield str(path.relative_to(OPERATOR)), ast.parse(path.read_text())
+
+
+def reason_argument(call: ast.Call) -> ast.expr | None:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if name not in CALLS:
+        return None
+    by_name = [each.value for each in call.keywords if each.arg == "reason"]
+    by_place = call.args[CALLS[name] : CALLS[name] + 1]
+    return next(iter([*by_name, *by_place]), None)
+
+
+def test_each_constant_is_named_as_its_value_and_is_a_valid_reason() -> None:
+    for name, value in CONSTANTS.items():
+        assert name.replace("_", "") == value.upper()
+        assert re.fullmatch("[A-Z][A-Za-z]*", value)
+    assert len(set(CONSTANTS.values())) == len(CONSTANTS)
+
+
+def test_each_constant_has_a_comment() -> None:
+    lines = MODULE.read_text().splitlines()
+    commented = [re.match(r'([A-Z_]+) = "\w+"  # \w', line) for line in lines]
+    assert {found[1] for found in commented if found} == CONSTANTS.keys()
+
+
+def test_the_docs_list_every_constant_and_no_other_word() -> None:
+    assert set(documented()) == set(CONSTANTS.values())
+
+
+def test_each_refusal_has_a_reason() -> None:
+    classes = [each for each in vars(errors).values() if isinstance(each, type)]
+    refusals = {each for each in classes if issubclass(each, RefusedError)} - {RefusedError}
+    assert reasons.REFUSALS.keys() == refusals
+    assert set(reasons.REFUSALS.values()) <= set(CONSTANTS.values())
+
+
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [
+        (errors.GroupExistsError("g"), "GroupExists"),
+        (errors.CorruptKeyError("bull:g"), "CorruptKey"),
+    ],
+)
+def test_a_refusal_is_reported_with_its_reason(refusal: RefusedError, reason: str) -> None:
+    assert reasons.for_refusal(refusal) == reason
+
+
+@pytest.mark.parametrize(
+    ("is_transient", "reason"), [(True, "RedisUnavailable"), (False, "RedisError")]
+)
+def test_a_redis_error_is_reported_by_whether_it_passes(is_transient: bool, reason: str) -> None:
+    assert reasons.for_redis_error(is_transient) == reason
+
+
+def test_no_call_is_given_a_literal_reason() -> None:
+    calls = [
+        (where, node)
+        for where, tree in sources()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and reason_argument(node) is not None
+    ]
+    assert len(calls) > 10
+    literal = [
+        f"{where}:{call.lineno}"
+        for where, call in calls
+        if isinstance(reason_argument(call), (ast.Constant, ast.JoinedStr))
+    ]
+    assert literal == []
+
+
+def test_no_literal_repeats_a_constant() -> None:
+    words = set(CONSTANTS.values())
+    repeated = {
+        (where, node.value)
+        for where, tree in sources()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in words
     }
-    code = inspect.getsource(reconcile) + inspect.getsource(steps)
-    words = set(re.findall(r'"([A-Z][a-z]+[A-Z]\w+)"', code))
-    troubles = {each.reason for each in TROUBLES.values()}
-    # The one word there that is not about an object: why Redis is to give a group up.
-    return states | refusals | troubles | (words - {"DeadlineExceeded"})
+    assert repeated == OTHER_MEANINGS
 
 
-def test_the_table_in_the_docs_has_every_reason() -> None:
-    assert sorted(documented()) == sorted(known())
+def test_a_literal_reason_is_found() -> None:
+    spoilt = ast.parse('Problem("X", "y")\nevents.ResourceEvent("Normal", reason="Z", message="")')
+    found = [reason_argument(node) for node in ast.walk(spoilt) if isinstance(node, ast.Call)]
+    assert [isinstance(each, ast.Constant) and each.value for each in found] == ["X", "Z"]

@@ -1,4 +1,4 @@
-"""How many workers a queue needs: tables of what is wanted, and what must hold of any load."""
+"""Desired replicas: tables of cases, and properties of any load."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobgroup.replicas import (
-    LEAD_SECONDS,
-    WAKE_SECONDS,
-    Backlog,
-    Bounds,
-    desired_replicas,
-    wake_in,
-)
+from jobgroup.model.backlog import Backlog
+from jobgroup.resource.replicas import LEAD_SECONDS, WAKE_SECONDS, Bounds, desired_replicas, wake_in
 
 NOTHING = Backlog(True, False, 0, 0, 0, 0, 0, None, "0-0")
 BOUNDS = Bounds(minimum=0, maximum=10, jobs_per_replica=5, cooldown_seconds=60)
@@ -28,21 +22,21 @@ def jobs(**counts: Any) -> Backlog:
     ("backlog", "wanted", "why"),
     [
         (jobs(), 0, "nothing to do"),
-        (jobs(waiting=1), 1, "1 job, 5 a replica"),
-        (jobs(waiting=5), 1, "5 jobs, 5 a replica"),
-        (jobs(waiting=6), 2, "6 jobs, 5 a replica"),
-        (jobs(waiting=2, prioritized=2, active=1, delayed=9, due=1), 2, "6 jobs, 5 a replica"),
+        (jobs(waiting=1), 1, "1 job, 5 per replica"),
+        (jobs(waiting=5), 1, "5 jobs, 5 per replica"),
+        (jobs(waiting=6), 2, "6 jobs, 5 per replica"),
+        (jobs(waiting=2, prioritized=2, active=1, delayed=9, due=1), 2, "6 jobs, 5 per replica"),
         (jobs(delayed=100), 0, "nothing to do"),
-        (jobs(delayed=100, due=5), 1, "5 jobs, 5 a replica"),
-        (jobs(active=3), 1, "3 jobs, 5 a replica"),
-        (jobs(waiting=50), 10, "50 jobs, 5 a replica"),
-        (jobs(waiting=1000), 10, "1000 jobs would need 200, at most 10"),
+        (jobs(delayed=100, due=5), 1, "5 jobs, 5 per replica"),
+        (jobs(active=3), 1, "3 jobs, 5 per replica"),
+        (jobs(waiting=50), 10, "50 jobs, 5 per replica"),
+        (jobs(waiting=1000), 10, "1000 jobs need 200 replicas, maxReplicas is 10"),
         (jobs(paused=True, waiting=9, prioritized=9, due=9), 0, "the queue is paused"),
-        (jobs(paused=True, waiting=99, active=6), 2, "6 jobs, 5 a replica"),
+        (jobs(paused=True, waiting=99, active=6), 2, "6 jobs, 5 per replica"),
         (jobs(known=False), 0, "nothing to do"),
     ],
 )
-def test_from_zero_it_goes_up_in_one_step(backlog: Backlog, wanted: int, why: str) -> None:
+def test_it_scales_up_in_one_step(backlog: Backlog, wanted: int, why: str) -> None:
     decision = desired_replicas(BOUNDS, backlog, 0, None, 0.0)
     assert (decision.replicas, decision.reason, decision.calm_since) == (wanted, why, None)
 
@@ -50,52 +44,52 @@ def test_from_zero_it_goes_up_in_one_step(backlog: Backlog, wanted: int, why: st
 @pytest.mark.parametrize(
     ("backlog", "wanted", "why"),
     [
-        (jobs(), 2, "nothing to do, at least 2"),
-        (jobs(waiting=1), 2, "1 job, at least 2"),
-        (jobs(waiting=11), 3, "11 jobs, 5 a replica"),
+        (jobs(), 2, "nothing to do, minReplicas is 2"),
+        (jobs(waiting=1), 2, "1 job, minReplicas is 2"),
+        (jobs(waiting=11), 3, "11 jobs, 5 per replica"),
     ],
 )
-def test_the_minimum_stays(backlog: Backlog, wanted: int, why: str) -> None:
+def test_the_minimum_is_kept(backlog: Backlog, wanted: int, why: str) -> None:
     decision = desired_replicas(replace(BOUNDS, minimum=2), backlog, 1, None, 0.0)
     assert (decision.replicas, decision.reason) == (wanted, why)
 
 
-def test_it_shrinks_when_the_cooldown_is_exactly_over_and_not_before() -> None:
+def test_it_scales_down_exactly_when_the_cooldown_is_over() -> None:
     first = desired_replicas(BOUNDS, NOTHING, 3, None, 100.0)
-    assert (first.replicas, first.calm_since, first.look_again_in) == (3, 100.0, 60.0)
+    assert (first.replicas, first.calm_since, first.requeue_after) == (3, 100.0, 60.0)
     assert first.reason == "cooling down from 3 to 0"
     early = desired_replicas(BOUNDS, NOTHING, 3, first.calm_since, 159.75)
-    assert (early.replicas, early.calm_since, early.look_again_in) == (3, 100.0, 0.25)
+    assert (early.replicas, early.calm_since, early.requeue_after) == (3, 100.0, 0.25)
     there = desired_replicas(BOUNDS, NOTHING, 3, early.calm_since, 160.0)
     assert (there.replicas, there.reason, there.calm_since) == (0, "nothing to do", None)
 
 
-def test_without_a_cooldown_it_shrinks_at_once() -> None:
+def test_without_a_cooldown_it_scales_down_at_once() -> None:
     assert (
         desired_replicas(replace(BOUNDS, cooldown_seconds=0), NOTHING, 3, None, 7.0).replicas == 0
     )
 
 
-def test_an_active_job_begins_the_cooldown_anew() -> None:
+def test_an_active_job_restarts_the_cooldown() -> None:
     busy = desired_replicas(BOUNDS, jobs(active=1), 3, 100.0, 1000.0)
     assert (busy.replicas, busy.calm_since) == (3, None)
-    assert busy.reason == "1 job active, and none may be killed"
+    assert busy.reason == "1 job active, not scaling down"
 
 
-def test_work_for_all_begins_the_cooldown_anew() -> None:
+def test_jobs_for_all_replicas_restart_the_cooldown() -> None:
     assert desired_replicas(BOUNDS, jobs(waiting=15), 3, 100.0, 1000.0).calm_since is None
 
 
-def test_above_the_maximum_it_shrinks_only_when_quiet() -> None:
+def test_above_the_maximum_it_scales_down_only_when_quiet() -> None:
     assert desired_replicas(BOUNDS, jobs(active=60), 12, None, 0.0).replicas == 12
     assert desired_replicas(BOUNDS, jobs(waiting=60), 12, 0.0, 60.0).replicas == 10
 
 
-def test_a_paused_pool_holds() -> None:
+def test_a_paused_pool_does_not_scale() -> None:
     for backlog in (NOTHING, jobs(waiting=100)):
         decision = desired_replicas(replace(BOUNDS, paused=True), backlog, 3, 0.0, 1e6)
         assert (decision.replicas, decision.reason) == (3, "the pool is paused")
-        assert (decision.calm_since, decision.look_again_in) == (None, None)
+        assert (decision.calm_since, decision.requeue_after) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -120,12 +114,6 @@ def test_without_a_cooldown_it_wakes_a_little_before_a_delayed_job_is_due() -> N
     assert wake_in(none, jobs(delayed=1, next_in=5000)) == 5.0 - LEAD_SECONDS
 
 
-def test_a_row_is_read() -> None:
-    row = [2, 1, 3, 4, 5, 6, 1, "70000", "1-1"]
-    assert Backlog.parse(row) == Backlog(True, True, 3, 4, 5, 6, 1, 70_000, "1-1")
-    assert Backlog.parse([0, 0, 0, 0, 0, 0, 0, "", "0-0"]) == replace(NOTHING, known=False)
-
-
 COUNTS = st.integers(0, 1000)
 BACKLOGS = st.builds(
     lambda **counts: jobs(**counts),
@@ -147,7 +135,7 @@ TIMES = st.floats(0, 1e6)
 
 
 @given(ANY_BOUNDS, BACKLOGS, st.integers(0, 60), st.none() | TIMES, TIMES)
-def test_bounds_are_kept_and_nobody_at_work_is_killed(
+def test_bounds_are_kept_and_busy_workers_are_not_stopped(
     bounds: Bounds, backlog: Backlog, current: int, since: float | None, now: float
 ) -> None:
     wanted = desired_replicas(bounds, backlog, current, since, now).replicas
@@ -175,7 +163,7 @@ def test_a_constant_load_never_flaps(
 
 
 @given(ANY_BOUNDS, st.integers(0, 60), st.lists(st.tuples(BACKLOGS, st.floats(0, 300))))
-def test_it_shrinks_only_after_a_whole_cooldown_without_a_need(
+def test_it_scales_down_only_after_a_whole_cooldown(
     bounds: Bounds, current: int, load: list[tuple[Backlog, float]]
 ) -> None:
     now, since, enough_since = 0.0, None, None

@@ -1,4 +1,4 @@
-"""What stands in a pool's status, how machines read it, and that the CRD describes all of it."""
+"""The status of a pool, its conditions, and that it matches the schema of the CRD."""
 
 import json
 from dataclasses import replace
@@ -6,20 +6,28 @@ from typing import Any
 
 import pytest
 
-from jobgroup.conditions import Trouble
-from jobgroup.pool import WorkerPoolStatus, bounds_of
-from jobgroup.pool_status import TARGET_MISSING, Scaling, Workload, pool_status, tells_more
-from jobgroup.replicas import Backlog, Bounds, Decision
+from jobgroup.model.backlog import Backlog
+from jobgroup.resource.conditions import Problem
+from jobgroup.resource.reasons import TARGET_MISSING
+from jobgroup.resource.replicas import Bounds, Decision
+from jobgroup.resource.workerpool_spec import bounds_of
+from jobgroup.resource.workerpool_status import (
+    Scaling,
+    WorkerPoolStatus,
+    Workload,
+    differs_beyond_counts,
+    pool_status,
+)
 
 NOW = 1_700_000_000_000
 LATER = NOW + 60_000
 BACKLOG = Backlog(True, False, 2, 1, 4, 9, 3, None, "5-0")
 WORKLOAD = Workload("/apis/x", "7", 3, 2)
-DECISION = Decision(5, "10 jobs, 2 a replica", None)
-SCALING = Scaling(3, 5, "10 jobs, 2 a replica", "42")
-CONFLICT = Trouble("Conflict", "the WorkerPool other scales the same workload and is older")
-AWAY = Trouble("RedisUnavailable", "the workload is left as it is: refused", stalled=False)
-MISSING = Trouble(TARGET_MISSING, "there is no Deployment undoers in shop")
+DECISION = Decision(5, "10 jobs, 2 per replica", None)
+SCALING = Scaling(3, 5, "10 jobs, 2 per replica", "42")
+CONFLICT = Problem("Conflict", "the WorkerPool other scales the same workload and is older")
+AWAY = Problem("RedisUnavailable", "the workload is left as it is: refused", stalled=False)
+MISSING = Problem(TARGET_MISSING, "there is no Deployment undoers in shop")
 
 WHOLE = {"backlog": BACKLOG, "workload": WORKLOAD, "decision": DECISION, "scaling": SCALING}
 
@@ -29,11 +37,11 @@ def body(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"generation": 4}, "spec": given, "status": status}
 
 
-def told(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
+def conditions_by_type(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
 
 
-def test_a_scaling_is_told_whole() -> None:
+def test_the_status_of_a_scaling_has_every_field() -> None:
     status = pool_status(body(), NOW, BACKLOG, WORKLOAD, DECISION, SCALING)
     conditions = status.pop("conditions")
     assert status == {
@@ -47,22 +55,22 @@ def test_a_scaling_is_told_whole() -> None:
             "time": "2023-11-14T22:13:20Z",
             "fromReplicas": 3,
             "toReplicas": 5,
-            "reason": "10 jobs, 2 a replica",
+            "reason": "10 jobs, 2 per replica",
         },
     }
-    assert {each["message"] for each in conditions} == {"10 jobs, 2 a replica"}
-    assert SCALING.news.message == "from 3 to 5: 10 jobs, 2 a replica"
-    # The same again another day is news again.
-    assert SCALING.news.which != replace(SCALING, version="43").news.which
+    assert {each["message"] for each in conditions} == {"10 jobs, 2 per replica"}
+    assert SCALING.event.message == "from 3 to 5: 10 jobs, 2 per replica"
+    # The same scaling at another time is another Event.
+    assert SCALING.event.which != replace(SCALING, version="43").event.which
 
 
-def test_nothing_new_is_the_same_status_at_any_time() -> None:
+def test_the_same_pool_has_the_same_status_later() -> None:
     first = pool_status(body(), NOW, BACKLOG, WORKLOAD, DECISION)
     assert pool_status(body(first), LATER, BACKLOG, WORKLOAD, DECISION) == first
 
 
 @pytest.mark.parametrize(
-    ("spec", "known", "trouble", "conditions"),
+    ("spec", "known", "problem", "conditions"),
     [
         ({}, True, None, {"Ready": ("True", "Counting"), "ScalingActive": ("True", "Counting")}),
         (
@@ -101,51 +109,53 @@ def test_nothing_new_is_the_same_status_at_any_time() -> None:
 def test_conditions_as_kstatus_reads_them(
     spec: dict[str, Any],
     known: bool,
-    trouble: Trouble | None,
+    problem: Problem | None,
     conditions: dict[str, tuple[str, str]],
 ) -> None:
     backlog = replace(BACKLOG, known=known)
-    status = pool_status(body(**spec), NOW, backlog, WORKLOAD, DECISION, None, trouble)
-    assert told(status) == conditions
+    status = pool_status(body(**spec), NOW, backlog, WORKLOAD, DECISION, None, problem)
+    assert conditions_by_type(status) == conditions
 
 
 def test_a_queue_never_seen_is_named() -> None:
     status = pool_status(body(), NOW, replace(BACKLOG, known=False), WORKLOAD, DECISION)
-    said = 'the queue "payments:compensation" has never been seen'
+    said = 'the queue "payments:compensation" is not in Redis yet; check spec.queueName'
     assert status["conditions"][0]["message"] == said
 
 
-def test_trouble_passes_without_a_trace() -> None:
+def test_a_transient_problem_keeps_the_counts() -> None:
     first = pool_status(body(), NOW, BACKLOG, WORKLOAD, DECISION)
-    troubled = pool_status(body(first), LATER, trouble=AWAY)
+    troubled = pool_status(body(first), LATER, problem=AWAY)
     assert (troubled["backlog"], troubled["replicas"]) == (10, 3)
     after = pool_status(body(troubled), LATER, BACKLOG, WORKLOAD, DECISION)
-    assert told(after) == told(first)
+    assert conditions_by_type(after) == conditions_by_type(first)
     assert after["conditions"][0]["lastTransitionTime"] == "2023-11-14T22:14:20Z"
 
 
-@pytest.mark.parametrize("trouble", [MISSING, CONFLICT])
-def test_a_workload_that_is_missing_or_another_s_has_no_replicas(trouble: Trouble) -> None:
+@pytest.mark.parametrize("problem", [MISSING, CONFLICT])
+def test_a_missing_workload_or_that_of_another_pool_has_no_replicas(problem: Problem) -> None:
     first = pool_status(body(), NOW, BACKLOG, WORKLOAD, DECISION)
-    status = pool_status(body(first), NOW, BACKLOG, trouble=trouble)
+    status = pool_status(body(first), NOW, BACKLOG, problem=problem)
     assert status.keys() & {"desiredReplicas", "replicas", "readyReplicas"} == set()
 
 
-def test_a_count_is_less_than_news() -> None:
+def test_counts_alone_do_not_differ() -> None:
     first = pool_status(body(), NOW, BACKLOG, WORKLOAD, DECISION)
-    busier, reason = replace(BACKLOG, waiting=9), replace(DECISION, reason="17 jobs, 2 a replica")
+    busier, reason = replace(BACKLOG, waiting=9), replace(DECISION, reason="17 jobs, 2 per replica")
     counted = pool_status(body(first), NOW, busier, WORKLOAD, reason)
     assert counted != first
-    assert not tells_more(counted, first)
-    assert tells_more(pool_status(body(first), NOW, BACKLOG, WORKLOAD, DECISION, SCALING), first)
-    assert tells_more(pool_status(body(first), NOW, trouble=AWAY), first)
-    assert tells_more(first, {})
+    assert not differs_beyond_counts(counted, first)
+    assert differs_beyond_counts(
+        pool_status(body(first), NOW, BACKLOG, WORKLOAD, DECISION, SCALING), first
+    )
+    assert differs_beyond_counts(pool_status(body(first), NOW, problem=AWAY), first)
+    assert differs_beyond_counts(first, {})
 
 
-@pytest.mark.parametrize("trouble", [None, CONFLICT, AWAY, MISSING, Trouble("X", "y" * 5000)])
+@pytest.mark.parametrize("problem", [None, CONFLICT, AWAY, MISSING, Problem("X", "y" * 5000)])
 @pytest.mark.parametrize("known", [WHOLE, {}])
-def test_every_status_fits_the_schema(known: dict[str, Any], trouble: Trouble | None) -> None:
-    status = pool_status(body(), NOW, trouble=trouble, **known)
+def test_every_status_fits_the_schema(known: dict[str, Any], problem: Problem | None) -> None:
+    status = pool_status(body(), NOW, problem=problem, **known)
     assert WorkerPoolStatus.model_validate_json(json.dumps(status)).observedGeneration == 4
 
 

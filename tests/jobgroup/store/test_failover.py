@@ -1,19 +1,21 @@
-"""Another Redis takes over under the same name: whoever is connected to the old one moves on."""
+"""After a failover, clients of the old primary connect to the new one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from jobgroup import connect
-from jobgroup.connection import RedisError
-from testbed.redis_server import RedisServer
-from testbed.waiting import eventually
+from jobgroup.store.connection import RedisError
+from testbed.servers.redis import RedisServer
+from testbed.support.waiting import eventually
 
 
 @asynccontextmanager
 async def relay(port: Callable[[], int]) -> AsyncIterator[str]:
-    """Lead to whatever server has the name now, and leave those alone who are connected."""
+    """Forward new connections to the current server; keep existing connections."""
 
     async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         while data := await source.read(65536):
@@ -28,6 +30,7 @@ async def relay(port: Callable[[], int]) -> AsyncIterator[str]:
         yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
+@pytest.mark.server
 async def test_a_client_finds_the_new_primary(tmp_path: Path) -> None:
     for name in ("old", "new"):
         (tmp_path / name).mkdir()

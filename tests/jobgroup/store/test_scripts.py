@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from jobgroup.scripts import FOLDER, ScriptError, load
+from jobgroup.store.scripts import FOLDER, ScriptError, load
 
 HEADER = """--[[
   Add.
@@ -77,7 +77,9 @@ def test_includes_come_first_depth_first_and_once(tmp_path: Path) -> None:
         ("--[[ ]]\n-- @include nobody", "there is no nobody.lua"),
     ],
 )
-def test_a_broken_script_says_what_is_wrong(tmp_path: Path, text: str, complaint: str) -> None:
+def test_an_invalid_script_is_refused_with_the_reason(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
     with pytest.raises(ScriptError, match=complaint):
         load("verb", write(tmp_path, verb=text))
 

@@ -1,7 +1,5 @@
-"""Each variable: its default, what it may be, and the sentence it is refused with."""
+"""Each variable: its default, its valid values, and the message for others."""
 
-import os
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +7,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 
-from jobgroup import settings
-from jobgroup.settings import SettingsError, read_settings
+from jobgroup.store.settings import RedisSettings, SettingsError, read_redis_settings
 
 URL_SENTENCE = (
     "REDIS_URL: the Redis URL must look like redis://user:password@host:6379/0, rediss://... or"
@@ -24,50 +21,24 @@ OF_URLS |= {"ssl_ca_certs", "ssl_cert_reqs"}
 PREFIX = r"[^\s:]{1,64}(:[^\s:]{1,64})*"
 
 
-@pytest.fixture(autouse=True)
-def _outside_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(settings, "_NAMESPACE_FILE", tmp_path / "namespace")
-
-
 def refusal(**env: str) -> str:
     with pytest.raises(SettingsError) as caught:
-        read_settings(env)
+        read_redis_settings(env)
     return str(caught.value)
 
 
 def parsed(**env: str) -> tuple[type, dict[str, Any]]:
-    """Return how redis-py reads the URL that the settings make."""
-    pool = Redis.from_url(read_settings(env).redis_url).connection_pool
+    """Return how redis-py parses the URL of the settings."""
+    pool = Redis.from_url(read_redis_settings(env).url).connection_pool
     kwargs = pool.connection_kwargs
     return pool.connection_class, {name: kwargs[name] for name in kwargs.keys() & OF_URLS}
 
 
-@pytest.mark.parametrize(
-    "env", [{}, dict.fromkeys(("REDIS_URL", "PORT", "POD_NAME", "WORKERS"), "")]
-)
-def test_everything_has_a_default_and_empty_means_default(env: dict[str, str]) -> None:
-    found = read_settings(env)
-    assert found == settings.Settings(
-        redis_url="redis://127.0.0.1:6379/0",
-        prefix="bull",
-        identity=f"{socket.gethostname()}_{os.getpid()}",
-        namespace="default",
-        lease_name="jobgroup-operator",
-        namespaces=(),
-        port=8080,
-        workers=16,
-    )
-    assert found.redis_place == "127.0.0.1:6379"
-
-
-def test_a_replica_is_called_after_its_pod_and_its_process() -> None:
-    assert read_settings({"POD_NAME": "jobgroups-0"}).identity == f"jobgroups-0_{os.getpid()}"
-
-
-def test_a_pod_knows_its_namespace(tmp_path: Path) -> None:
-    (tmp_path / "namespace").write_text("sagas\n")
-    assert read_settings({}).namespace == "sagas"
-    assert read_settings({"POD_NAMESPACE": "other"}).namespace == "other"
+@pytest.mark.parametrize("env", [{}, dict.fromkeys(("REDIS_URL", "BULLMQ_PREFIX"), "")])
+def test_an_unset_or_empty_variable_means_its_default(env: dict[str, str]) -> None:
+    found = read_redis_settings(env)
+    assert found == RedisSettings("redis://127.0.0.1:6379/0", "bull")
+    assert found.location == "127.0.0.1:6379"
 
 
 @pytest.mark.parametrize(
@@ -75,25 +46,14 @@ def test_a_pod_knows_its_namespace(tmp_path: Path) -> None:
     [
         ("BULLMQ_PREFIX", "{bull}", "prefix", "{bull}"),
         ("BULLMQ_PREFIX", "shop:queues", "prefix", "shop:queues"),
-        ("POD_NAMESPACE", "kube-system", "namespace", "kube-system"),
-        ("LEASE_NAME", "sagas.leader", "lease_name", "sagas.leader"),
-        ("KOPF_RUN_NAMESPACES", "shop", "namespaces", ("shop",)),
-        ("KOPF_RUN_NAMESPACES", "shop bank-1", "namespaces", ("shop", "bank-1")),
-        # kopf has to look which ones these are.
-        ("KOPF_RUN_NAMESPACES", "shop team-*", "namespaces", ()),
-        ("KOPF_RUN_NAMESPACES", "!shop", "namespaces", ()),
-        ("PORT", "0", "port", 0),
-        ("PORT", "65535", "port", 65535),
-        ("WORKERS", "1", "workers", 1),
-        ("WORKERS", "256", "workers", 256),
-        ("REDIS_URL", "redis://h", "redis_place", "h:6379"),
-        ("REDIS_URL", "redis://u:p@h:1/2", "redis_place", "h:1"),
-        ("REDIS_URL", "REDISS://h:1", "redis_place", "h:1"),
-        ("REDIS_URL", "unix:///run/redis.sock", "redis_place", "/run/redis.sock"),
+        ("REDIS_URL", "redis://h", "location", "h:6379"),
+        ("REDIS_URL", "redis://u:p@h:1/2", "location", "h:1"),
+        ("REDIS_URL", "REDISS://h:1", "location", "h:1"),
+        ("REDIS_URL", "unix:///run/redis.sock", "location", "/run/redis.sock"),
     ],
 )
 def test_a_good_value_is_taken(name: str, value: str, field: str, expected: object) -> None:
-    assert getattr(read_settings({name: value}), field) == expected
+    assert getattr(read_redis_settings({name: value}), field) == expected
 
 
 @pytest.mark.parametrize(
@@ -101,18 +61,6 @@ def test_a_good_value_is_taken(name: str, value: str, field: str, expected: obje
     [
         ("BULLMQ_PREFIX", "a b", f"'a b' must match {PREFIX}"),
         ("BULLMQ_PREFIX", "a:", f"'a:' must match {PREFIX}"),
-        ("POD_NAME", "a b", r"'a b' must match \S{1,253}"),
-        ("POD_NAMESPACE", "Shop", "'Shop' must match [a-z0-9-]{1,63}"),
-        ("POD_NAMESPACE", "../x", "'../x' must match [a-z0-9-]{1,63}"),
-        ("LEASE_NAME", "a/b", "'a/b' must match [a-z0-9.-]{1,253}"),
-        ("LEASE_NAME", "a\n", r"'a\n' must match [a-z0-9.-]{1,253}"),
-        ("PORT", "-1", "'-1' must be a number from 0 to 65535"),
-        ("PORT", "65536", "'65536' must be a number from 0 to 65535"),
-        ("PORT", "http", "'http' must be a number from 0 to 65535"),
-        ("PORT", "80.0", "'80.0' must be a number from 0 to 65535"),
-        ("WORKERS", "0", "'0' must be a number from 1 to 256"),
-        ("WORKERS", "257", "'257' must be a number from 1 to 256"),
-        ("WORKERS", " ", "' ' must be a number from 1 to 256"),
     ],
 )
 def test_a_bad_value_is_refused_with_its_name(name: str, value: str, sentence: str) -> None:
@@ -169,7 +117,7 @@ def test_a_bad_url_is_refused_without_its_password(url: str, sentence: str) -> N
         ("unix://u:p@/run/r.sock", {"path": "/run/r.sock", "username": "u", "password": "p"}),
     ],
 )
-def test_redis_py_reads_what_was_meant(url: str, expected: dict[str, Any]) -> None:
+def test_redis_py_reads_the_url_as_intended(url: str, expected: dict[str, Any]) -> None:
     _, kwargs = parsed(REDIS_URL=url)
     assert kwargs == expected
 
@@ -193,9 +141,7 @@ HARD_WORDS = [
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"], ids=repr)
 @pytest.mark.parametrize("word", HARD_WORDS, ids=range(len(HARD_WORDS)))
 @pytest.mark.parametrize("url", ["redis://h:1/2", "redis://u:old@h:1/2", "rediss://[::1]:1"])
-def test_user_and_password_may_stand_in_files(
-    url: str, word: str, end: str, tmp_path: Path
-) -> None:
+def test_user_and_password_may_be_in_files(url: str, word: str, end: str, tmp_path: Path) -> None:
     path = tmp_path / "password"
     path.write_bytes(f"{word}{end}".encode())
     _, kwargs = parsed(REDIS_URL=url, REDIS_PASSWORD_FILE=str(path))
@@ -204,8 +150,8 @@ def test_user_and_password_may_stand_in_files(
     assert (kwargs["port"], kwargs["host"]) == (1, "::1" if "::1" in url else "h")
     _, kwargs = parsed(REDIS_URL=url, REDIS_PASSWORD_FILE=str(path), REDIS_USERNAME_FILE=str(path))
     assert (kwargs["username"], kwargs["password"]) == (word, word)
-    found = read_settings({"REDIS_URL": url, "REDIS_PASSWORD_FILE": str(path)})
-    assert word not in found.redis_place
+    found = read_redis_settings({"REDIS_URL": url, "REDIS_PASSWORD_FILE": str(path)})
+    assert word not in found.location
 
 
 def test_a_socket_may_have_a_password_in_a_file(tmp_path: Path) -> None:
@@ -216,7 +162,7 @@ def test_a_socket_may_have_a_password_in_a_file(tmp_path: Path) -> None:
     assert kwargs == {"path": "/run/r.sock", "password": "p@ss", "db": 1}
 
 
-def test_the_url_may_stand_in_a_file(tmp_path: Path) -> None:
+def test_the_url_may_be_in_a_file(tmp_path: Path) -> None:
     path, password = tmp_path / "url", tmp_path / "password"
     path.write_text("redis://u:old@h:1/2\n")
     password.write_text("p@ss")
@@ -228,7 +174,7 @@ def test_the_url_may_stand_in_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["REDIS_URL_FILE", "REDIS_USERNAME_FILE", "REDIS_PASSWORD_FILE"])
-def test_a_file_that_cannot_be_read_is_named_and_not_quoted(name: str, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_named_without_its_content(name: str, tmp_path: Path) -> None:
     missing, binary = tmp_path / "missing", tmp_path / "binary"
     binary.write_bytes(b"hunter2\xff")
     gone = f"{name}: {missing} cannot be read: No such file or directory"

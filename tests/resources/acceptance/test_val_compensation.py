@@ -1,14 +1,14 @@
-"""VAL-06 to 09, 16, 17, 19 and 20 through kubectl: a failure undoes what completed, only that."""
+"""VAL-06 to 09, 16, 17, 19 and 20 through the API: a failure undoes the completed jobs only."""
 
 import json
 from typing import Any
 
 from redis import Redis
 
-from testbed.resources import Resources, manifest
-from testbed.sagas import job, undo
-from testbed.stock import fails, fails_for_good, hangs, returns
-from tests.handlers.looking import SOON, Starter, keys_with, kinds, lines, own, runs, told
+from testbed.servers.stock import fails, fails_for_good, hangs, returns
+from testbed.support.resources import Resources, manifest
+from testbed.support.sagas import job, undo
+from tests.resources.looking import SOON, Starter, keys_with, kinds, lines, own, runs, told
 
 
 async def test_val_06_a_failed_job_undoes_its_completed_siblings(
@@ -163,7 +163,7 @@ async def test_val_17_a_prioritized_job_is_cancelled(resources: Resources, worke
     assert await client.manage(mails, "getPrioritized") == []
 
 
-async def test_val_19_an_undo_is_given_what_its_job_returned(
+async def test_val_19_an_undo_receives_the_return_value_of_its_job(
     resources: Resources, worker: Starter
 ) -> None:
     payments, inventory = own(resources, "payments", "inventory")

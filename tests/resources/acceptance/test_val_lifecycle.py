@@ -1,4 +1,4 @@
-"""VAL-01 to 05, 10 to 13, 15 and 18 through kubectl: made, completed, given up, asked about."""
+"""VAL-01 to 05, 10 to 13, 15 and 18 through the API: create, complete, cancel, read."""
 
 import asyncio
 import json
@@ -7,16 +7,26 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from testbed.apiserver import KubectlError
-from testbed.resources import Resources, manifest
-from testbed.sagas import GROUP_EVENTS, job, undo
-from testbed.stock import hangs
-from tests.handlers.looking import HOUR, Starter, group_id, keys_with, kinds, lines, own, saga, told
+from testbed.servers.stock import hangs
+from testbed.support.errors import Rejected
+from testbed.support.resources import Resources, manifest
+from testbed.support.sagas import GROUP_EVENTS, job, undo
+from tests.resources.looking import (
+    HOUR,
+    Starter,
+    group_id,
+    keys_with,
+    kinds,
+    lines,
+    own,
+    saga,
+    told,
+)
 
 
 def refused(resources: Resources, body: dict[str, Any]) -> str:
-    """Return what kubectl says of a manifest that it must not take."""
-    with pytest.raises(KubectlError) as caught:
+    """Return the message with which the API server rejects a manifest."""
+    with pytest.raises(Rejected) as caught:
         resources.apply(body)
     assert not resources.exists(body["metadata"]["name"])
     return str(caught.value)
@@ -47,9 +57,7 @@ def test_val_02_a_group_without_jobs_is_refused(resources: Resources) -> None:
     assert "Group must contain at least one job" in refused(resources, manifest("order"))
 
 
-def test_val_03_an_undo_of_a_job_that_is_not_there_is_refused(
-    resources: Resources, store: Redis
-) -> None:
+def test_val_03_an_undo_of_a_missing_job_is_refused(resources: Resources, store: Redis) -> None:
     (payments,) = own(resources, "payments")
     body = manifest("order", job("charge", payments), undos={"chrage": undo("refund")})
     said = refused(resources, body)
@@ -153,12 +161,12 @@ async def test_val_12_a_completed_group_cannot_be_cancelled(
     resources.apply(manifest("order", job("charge", payments), undos={"charge": undo("refund")}))
     await (await worker("bullmq5")).work(payments)
     resources.reaches("order", state="COMPLETED")
-    with pytest.raises(KubectlError, match="Cannot cancel a completed group"):
+    with pytest.raises(Rejected, match="Cannot cancel a completed group"):
         resources.patch("order", cancel=True)
     assert resources.status("order")["state"] == "COMPLETED"
 
 
-async def test_val_13_the_status_tells_the_state_of_a_group(
+async def test_val_13_the_status_reports_the_state_of_a_group(
     resources: Resources, store: Redis, worker: Starter
 ) -> None:
     payments, mails = own(resources, "payments", "mails")
@@ -178,7 +186,7 @@ async def test_val_13_the_status_tells_the_state_of_a_group(
     assert saga(store, payments, status["groupId"])["name"] == "order-fulfillment"
 
 
-async def test_val_15_the_status_tells_of_the_jobs_of_a_group(
+async def test_val_15_the_status_lists_the_jobs_of_a_group(
     resources: Resources, worker: Starter
 ) -> None:
     payments, inventory, mails = own(resources, "payments", "inventory", "mails")
@@ -195,7 +203,7 @@ async def test_val_15_the_status_tells_of_the_jobs_of_a_group(
     def line(n: int, name: str, queue: str, how: str) -> dict[str, str]:
         return {"name": name, "queueName": queue, "jobId": f"{group}-{n}", "status": how}
 
-    # Those first that a person looks for first.
+    # Failed and active jobs come first.
     assert status["jobs"] == [
         line(1, "reserve", inventory, "active"),
         line(2, "notify", mails, "pending"),

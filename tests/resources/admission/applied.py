@@ -1,4 +1,4 @@
-"""JobGroups as a person applies them, small and as full as they can be, and kubectl to do it."""
+"""JobGroups of the smallest and of the largest size, and kubectl to apply them."""
 
 import json
 import secrets
@@ -6,18 +6,18 @@ from typing import Any, Self
 
 import pytest
 
-from jobgroup.resource import API_VERSION, KIND
-from testbed.apiserver import ApiServer, KubectlError
+from jobgroup.resource.kinds import API_VERSION, JOBGROUP
+from testbed.servers.apiserver import ApiServer, KubectlError
 
 Object = dict[str, Any]
 
 
 def job_group(jobs: int = 2, name: str = "order", **spec: Any) -> Object:
-    # Names as long as a full object has room for.
+    # The longest names that fit into a full object.
     names = [f"job-{n:04}".ljust(60, "x") for n in range(jobs)]
     return {
         "apiVersion": API_VERSION,
-        "kind": KIND,
+        "kind": JOBGROUP.name,
         "metadata": {"name": name},
         "spec": {
             "jobs": [
@@ -51,7 +51,7 @@ def undo(body: Object) -> Object:
 
 
 class Kubectl:
-    """kubectl in a namespace; small objects are applied as people do, full ones as they must be."""
+    """kubectl in a namespace; it applies small objects client-side, and full ones server-side."""
 
     def __init__(self, api: ApiServer) -> None:
         self._api, self._namespace = api, f"applied-{secrets.token_hex(4)}"
@@ -61,7 +61,7 @@ class Kubectl:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # An operator that a later test starts on this server is to find nothing,
+        # An operator that a later test starts on this server must find no object,
         self("delete", "jobgroups", "--all")
         # but the namespace stays in Terminating without controllers; its name is never used again.
         self._api.kubectl("delete", "namespace", self._namespace, "--wait=false")

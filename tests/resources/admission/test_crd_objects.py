@@ -1,13 +1,13 @@
-"""What the API server makes of JobGroups: the schema, what is stored, and what kubectl shows."""
+"""JobGroups on the API server: the schema, stored objects, and the output of kubectl."""
 
 import json
 from typing import Any
 
 import pytest
 
-from jobgroup.resource import MAX_SPEC, parse_definition
-from testbed.apiserver import KubectlError
-from tests.handlers.applied import Kubectl, Object, first, job_group, size_of, undo
+from jobgroup.resource.jobgroup_spec import MAX_SPEC, parse_definition
+from testbed.servers.apiserver import KubectlError
+from tests.resources.admission.applied import Kubectl, Object, first, job_group, size_of, undo
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from tests.handlers.applied import Kubectl, Object, first, job_group, size_of, u
         ({"atempts": 3}, 'unknown field "spec.jobs[0].opts.atempts"'),
     ],
 )
-def test_the_schema_judges_options(kubectl: Kubectl, opts: Object, sentence: str) -> None:
+def test_the_schema_checks_options(kubectl: Kubectl, opts: Object, sentence: str) -> None:
     body = job_group(1)
     first(body)["opts"] = opts
     assert sentence in kubectl.refusal(body)
@@ -33,7 +33,7 @@ def test_the_schema_judges_options(kubectl: Kubectl, opts: Object, sentence: str
     ("queue", "accepted"),
     [("q" * 63, True), ("q" * 64, False), ("a:b", False), ("", False), ("A.b_c-9", True)],
 )
-def test_the_schema_judges_queues(kubectl: Kubectl, queue: str, accepted: bool) -> None:
+def test_the_schema_checks_queue_names(kubectl: Kubectl, queue: str, accepted: bool) -> None:
     body = job_group(1)
     first(body)["queueName"] = queue
     if accepted:
@@ -51,7 +51,7 @@ def test_too_many_jobs_and_two_of_a_name_are_refused(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.parametrize("data", [None, True, 7, 9.5, "text", [1, [None]], {}, {"a": {"b": None}}])
-def test_data_comes_back_as_it_was(kubectl: Kubectl, data: Any) -> None:
+def test_data_is_stored_unchanged(kubectl: Kubectl, data: Any) -> None:
     body = job_group(1)
     first(body)["data"] = undo(body)["data"] = data
     kubectl.apply(body, "--server-side")
@@ -69,13 +69,13 @@ def test_retention_may_be_of_several_kinds(kubectl: Kubectl, value: Any) -> None
     assert found == {"removeOnComplete": value, "backoff": 5}
 
 
-def test_a_new_object_was_seen_by_nobody(kubectl: Kubectl) -> None:
+def test_the_status_of_a_new_object_has_no_observed_generation(kubectl: Kubectl) -> None:
     made = json.loads(kubectl.apply(job_group(1), "-o", "json"))
     assert made["status"] == {"observedGeneration": -1}
     assert kubectl.read()["status"] == {"observedGeneration": -1}
 
 
-def test_a_status_that_comes_with_an_object_is_not_taken(kubectl: Kubectl) -> None:
+def test_a_status_in_a_new_object_is_ignored(kubectl: Kubectl) -> None:
     kubectl.apply(job_group(1) | {"status": {"state": "COMPLETED", "observedGeneration": 5}})
     assert kubectl.read()["status"] == {"observedGeneration": -1}
 
@@ -95,7 +95,7 @@ def test_defaults_are_stored(kubectl: Kubectl) -> None:
 
 
 def padded(jobs: int, size: int) -> Object:
-    """Return an object whose spec, as JSON, has exactly this size."""
+    """Return an object whose spec has exactly this size as JSON."""
     body = job_group(jobs)
     first(body)["data"] = ""
     first(body)["data"] = "x" * (size - size_of(body["spec"]))
@@ -116,7 +116,7 @@ def test_512_kb_pass_server_side_apply(kubectl: Kubectl, jobs: int) -> None:
     body = padded(jobs, MAX_SPEC)
     kubectl.apply(body, "--server-side")
     kubectl.apply(body, "--server-side")
-    # Beside it there is room for a status of 64 KB.
+    # It leaves room for a status of 64 KB.
     kubectl.write_status(
         jobs=[{"name": f"{n}", "undo": "pending"} for n in range(100)],
         conditions=[
@@ -133,10 +133,10 @@ def test_512_kb_pass_server_side_apply(kubectl: Kubectl, jobs: int) -> None:
     )
 
 
-def test_above_that_somebody_says_so(kubectl: Kubectl) -> None:
+def test_larger_objects_are_refused_by_kubectl_the_operator_or_the_server(kubectl: Kubectl) -> None:
     too_long = kubectl.refusal(padded(3, 300 * 1024))
     assert "metadata.annotations: Too long" in too_long
-    # Stored, for no rule can count what is opaque; the operator refuses it.
+    # Stored, because no rule can measure opaque data; the operator refuses it.
     kubectl.apply(padded(3, 600 * 1024), "--server-side")
     larger = padded(3, 1600 * 1024)
     larger["metadata"]["name"] = "larger"
@@ -157,12 +157,12 @@ def test_two_managers_share_an_object(kubectl: Kubectl) -> None:
     assert kubectl.read()["spec"]["activeDeadlineSeconds"] == 60
     with pytest.raises(KubectlError, match="conflict"):
         apply("ops", {"deletionPolicy": "Orphan"})
-    # A job that another manager adds would join the list, were the list not fixed.
+    # Without the rule, a job of another manager would be added to the list.
     with pytest.raises(KubectlError, match="jobs cannot be changed"):
         apply("ops", {"jobs": [{"name": "new", "queueName": "q"}]})
 
 
-def test_who_owns_what_stays_small(kubectl: Kubectl) -> None:
+def test_managed_fields_stay_small(kubectl: Kubectl) -> None:
     body = job_group(1)
     first(body)["data"] = {f"field-{n}": {"deep": n} for n in range(100)}
     kubectl.apply(body, "--server-side")
@@ -178,7 +178,7 @@ def test_who_owns_what_stays_small(kubectl: Kubectl) -> None:
     assert "f:compensation" in fields
 
 
-def test_a_dry_run_judges_and_stores_nothing(kubectl: Kubectl) -> None:
+def test_a_dry_run_validates_and_stores_nothing(kubectl: Kubectl) -> None:
     body = job_group()
     assert "(server dry run)" in kubectl.apply(body, "--dry-run=server")
     assert kubectl("get", "jobgroups", "-o", "name") == ""
@@ -187,7 +187,7 @@ def test_a_dry_run_judges_and_stores_nothing(kubectl: Kubectl) -> None:
 
 
 def columns(table: str) -> list[list[str]]:
-    """Cut a table of kubectl's into cells: columns stand three spaces apart."""
+    """Split a table of kubectl into cells: columns are three spaces apart."""
     return [[cell for cell in line.split("   ") if cell.strip()] for line in table.splitlines()]
 
 
@@ -221,13 +221,13 @@ def test_explain_reads_as_documentation(kubectl: Kubectl) -> None:
     tree = kubectl("explain", "jobgroup.spec", "--recursive")
     assert "deletionPolicy" in tree
     for path, words in {
-        "spec": "Seconds after status.finishedAt when the resource is deleted",
-        "spec.jobs": "The BullMQ queue the job goes to",
-        "spec.jobs.opts": "How often the job is tried before it has failed for good.",
-        "spec.jobs.opts.backoff": "Milliseconds of the first wait.",
-        "spec.compensation": "How often the undo is tried",
-        "status": "Completed jobs of all jobs, as in 2/3.",
-        "status.conditions": "Why, in a sentence for people.",
+        "spec": "Seconds after status.finishedAt when the JobGroup is deleted",
+        "spec.jobs": "The BullMQ queue of the job",
+        "spec.jobs.opts": "How many times the job is tried before it fails.",
+        "spec.jobs.opts.backoff": "The first wait in milliseconds.",
+        "spec.compensation": "Attempts and backoff of the undo.",
+        "status": "Completed jobs and all jobs, for example 2/3.",
+        "status.conditions": "The reason for the status, a sentence for people.",
     }.items():
         said = " ".join(kubectl("explain", f"jobgroup.{path}").split())
         assert words in said

@@ -1,4 +1,4 @@
-"""What the API server refuses: each rule by its sentence, on small and on full objects.
+"""The validation rules of the CRD: each by its message, on small and on full objects.
 
 A full one has 2,000 jobs and as many compensations, near the largest size.
 """
@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from jobgroup.crd import BULLMQ_OPTIONS
-from jobgroup.options import JobOptions, RetryOptions
-from jobgroup.resource import KIND
-from testbed.apiserver import ApiServer, KubectlError
-from tests.handlers.applied import Kubectl, Object, first, job_group, last, undo
+from jobgroup.crd.jobgroup import BULLMQ_OPTIONS
+from jobgroup.definition.options import JobOptions, RetryOptions
+from jobgroup.resource.kinds import JOBGROUP
+from testbed.servers.apiserver import ApiServer, KubectlError
+from tests.resources.admission.applied import Kubectl, Object, first, job_group, last, undo
 
 Edit = Callable[[Object], Any]
 
@@ -29,17 +29,17 @@ def size(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture(scope="module")
 def stored(quiet_api: ApiServer, size: int) -> Iterator[tuple[Kubectl, Object]]:
-    """Keep one object of each size for all edits that are refused, for they leave it as it was."""
+    """Create one object of each size for all edits that are refused: it does not change."""
     with Kubectl(quiet_api) as kubectl:
         body = job_group(size)
         kubectl.apply(body)
-        # The rules pass over a write that changes this.
+        # The rules ignore a write that changes this.
         kubectl.write_status(state="PENDING")
         yield kubectl, body
 
 
 def invalid(path: str, sentence: str, name: str = "order") -> str:
-    return f'The {KIND} "{name}" is invalid: {path}: Invalid value: {sentence}'
+    return f'The {JOBGROUP.name} "{name}" is invalid: {path}: Invalid value: {sentence}'
 
 
 BAD: dict[str, tuple[Edit, str, str]] = {
@@ -158,20 +158,20 @@ CHANGES: dict[str, tuple[Edit, str]] = {
 
 
 @pytest.mark.parametrize("case", CHANGES)
-def test_what_was_applied_stays(stored: tuple[Kubectl, Object], case: str) -> None:
+def test_jobs_and_compensation_cannot_be_changed(stored: tuple[Kubectl, Object], case: str) -> None:
     kubectl, body = stored
     edit, field = CHANGES[case]
     changed = deepcopy(body)
     edit(changed)
-    # Replaced as a whole: a merge would only ever add to the jobs.
+    # Replaced: a merge would only add jobs.
     with pytest.raises(KubectlError) as caught:
         kubectl("replace", "-f", "-", stdin=json.dumps(changed))
-    expected = invalid(f"spec.{field}", f"{field} cannot be changed: make a new JobGroup")
+    expected = invalid(f"spec.{field}", f"{field} cannot be changed: create a new JobGroup")
     assert expected in str(caught.value)
 
 
-def test_a_write_of_the_status_changes_nothing_else(kubectl: Kubectl) -> None:
-    """The rules on jobs and compensation rely on it: they look away then."""
+def test_a_write_of_the_status_changes_only_the_status(kubectl: Kubectl) -> None:
+    """The rules on jobs and compensation rely on it: they skip such a write."""
     kubectl.apply(job_group())
     kubectl.write_status(state="PENDING")
     before = kubectl.read()
@@ -185,11 +185,11 @@ def test_a_write_of_the_status_changes_nothing_else(kubectl: Kubectl) -> None:
     assert after["spec"] == before["spec"]
 
 
-def test_a_name_cannot_be_changed_or_taken_away(kubectl: Kubectl) -> None:
+def test_a_name_cannot_be_changed_or_removed(kubectl: Kubectl) -> None:
     body = job_group()
     body["spec"]["name"] = "a"
     kubectl.apply(body)
-    expected = invalid("spec.name", "name cannot be changed: make a new JobGroup")
+    expected = invalid("spec.name", "name cannot be changed: create a new JobGroup")
     assert kubectl.refusal(job_group()) == expected
     body["spec"]["name"] = "b"
     assert kubectl.refusal(body) == expected
@@ -246,25 +246,29 @@ def test_only_an_active_group_is_cancelled(kubectl: Kubectl, size: int) -> None:
     kubectl.write_status(state="ACTIVE")
     set_field(kubectl, cancel=True)
     for taken_back in (False, None):
-        assert refused_field(kubectl, cancel=taken_back).endswith("cancel cannot be taken back")
-    # Who applies the same again, or writes the end into the status, is not refused.
+        assert refused_field(kubectl, cancel=taken_back).endswith(
+            "cancel cannot be set back to false"
+        )
+    # Applying the same again, and writing the final status, are not refused.
     for state in ends:
         kubectl.write_status(state=state)
         set_field(kubectl, cancel=True, ttlSecondsAfterFinished=len(state))
     assert kubectl.read()["spec"]["cancel"] is True
 
 
-def test_a_group_may_be_cancelled_before_anybody_looked(kubectl: Kubectl) -> None:
+def test_a_group_may_be_cancelled_before_its_first_reconcile(kubectl: Kubectl) -> None:
     kubectl.apply(job_group())
     set_field(kubectl, cancel=True)
 
 
-def test_jobs_that_were_let_go_cannot_be_held(kubectl: Kubectl, size: int) -> None:
+def test_a_created_group_cannot_be_suspended(kubectl: Kubectl, size: int) -> None:
     kubectl.apply(job_group(size, suspend=True))
     kubectl.write_status(state="PENDING")
     for suspend in (False, True, False):
         set_field(kubectl, suspend=suspend)
     for state in ("ACTIVE", *ENDS)[: 1 if size > 2 else None]:
         kubectl.write_status(state=state)
-        expected = "spec.suspend: Invalid value: Cannot suspend a group whose jobs were let go"
+        expected = (
+            "spec.suspend: Invalid value: Cannot suspend a group whose jobs are already in Redis"
+        )
         assert refused_field(kubectl, suspend=True).endswith(expected)

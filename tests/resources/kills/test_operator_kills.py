@@ -1,7 +1,7 @@
-"""kill -9 of the operator at each of its write points, then a new one: the same end as without.
+"""kill -9 of the operator at each failpoint, then a new operator: the result is the same.
 
-A failpoint is where a write would be next. What a twin of the order, run by the new operator alone,
-looks like in the end is what the order must look like, too.
+A failpoint is just before a write. The order must end like a second order that only the new
+operator ran.
 """
 
 import json
@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from jobgroup.decisions import FINALIZER
-from testbed.resources import manifest
-from testbed.sagas import RESIDUE
-from testbed.stages import LOSE, PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
-from testbed.stock import StockClient
-from testbed.waiting import wait_for
-from testbed.workloads import Workloads, pool, workload
+from jobgroup.resource.decisions import FINALIZER
+from testbed.servers.stock import StockClient
+from testbed.support.resources import manifest
+from testbed.support.sagas import RESIDUE
+from testbed.support.stages import LOSE, PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
+from testbed.support.waiting import wait_for
+from testbed.support.workloads import Workloads, pool, workload
 
-# What the operator keeps for itself as long as there is a Redis.
+# Keys that the operator keeps forever.
 KEPT = re.compile(r"_jobgroups:saga:epoch")
 
 
@@ -42,7 +42,7 @@ def plain(stage: Stage, name: str) -> Any:
     return json.loads(text)
 
 
-def news(stage: Stage, name: str) -> Any:
+def events(stage: Stage, name: str) -> Any:
     return stage.resources.events(name)
 
 
@@ -69,7 +69,7 @@ def uid(stage: Stage, name: str) -> str:
 async def test_a_group_that_succeeds(stage: Stage, failpoint: str) -> None:
     start_doomed(stage, failpoint)
     worker = await stage.worker()
-    # The second status is only written if the first one was not the last one already.
+    # The second status is only written if the first one was not final.
     jobs = (PAY, WAIT) if failpoint == "status:2" else (PAY, SHIP)
     stage.resources.apply(manifest("order", *jobs, undos=UNDOS))
     if failpoint == "status:2":
@@ -85,7 +85,7 @@ async def test_a_group_that_succeeds(stage: Stage, failpoint: str) -> None:
     assert await stage.runs(worker, name="refund") == 0
 
 
-@pytest.mark.parametrize("failpoint", ["create", "forbid", "event:1", "status:1"])
+@pytest.mark.parametrize("failpoint", ["create", "tombstone_cancelled", "event:1", "status:1"])
 async def test_a_group_that_is_cancelled_before_it_is_created(stage: Stage, failpoint: str) -> None:
     start_doomed(stage, failpoint)
     worker = await stage.worker()
@@ -97,17 +97,17 @@ async def test_a_group_that_is_cancelled_before_it_is_created(stage: Stage, fail
     stage.resources.apply(manifest("twin", PAY, SHIP, cancel=True))
     stage.resources.reaches("twin", state="FAILED")
     assert outcome(stage, "order") == outcome(stage, "twin") == "Cancelled"
-    assert news(stage, "order") == news(stage, "twin")
+    assert events(stage, "order") == events(stage, "twin")
     assert groups(stage) == set()
     assert await stage.runs(worker, name="pay") == 0
 
 
 def outcome(stage: Stage, name: str) -> str:
-    """Return why an object is finished."""
+    """Return the reason of the Finished condition."""
     return str(stage.resources.condition(name, "Finished", "True")["reason"])
 
 
-async def test_a_group_that_is_held_before_it_is_created(stage: Stage) -> None:
+async def test_a_group_that_is_suspended_before_it_is_created(stage: Stage) -> None:
     start_doomed(stage, "create")
     worker = await stage.worker()
     stage.resources.apply(manifest("order", PAY, SHIP))
@@ -134,7 +134,7 @@ async def test_a_group_that_fails_and_is_undone(stage: Stage, failpoint: str) ->
     stage.resources.reaches("twin", state="FAILED")
     assert await undone_once(stage, worker, "order")
     assert plain(stage, "order") == plain(stage, "twin")
-    assert news(stage, "order") == news(stage, "twin")
+    assert events(stage, "order") == events(stage, "twin")
     assert groups(stage) == {uid(stage, "order"), uid(stage, "twin")}
 
 
@@ -154,7 +154,7 @@ async def test_a_group_that_is_cancelled(stage: Stage, failpoint: str) -> None:
     await cancelled(stage, worker, "twin")
     await ends_cancelled(stage, worker, "twin")
     assert plain(stage, "order") == plain(stage, "twin")
-    assert news(stage, "order") == news(stage, "twin")
+    assert events(stage, "order") == events(stage, "twin")
 
 
 @pytest.mark.parametrize("failpoint", ["expire", "event:1"])
@@ -169,7 +169,7 @@ async def test_a_group_whose_deadline_passes(stage: Stage, failpoint: str) -> No
     status = stage.resources.reaches("order", state="FAILED")
     assert await undone_once(stage, worker, "order")
     assert status["compensation"] == {"total": 1, "completed": 1, "failed": 0}
-    reasons = [reason for _, reason, _ in news(stage, "order")]
+    reasons = [reason for _, reason, _ in events(stage, "order")]
     assert sorted(reasons) == ["Compensated", "Compensating", "DeadlineExceeded"]
 
 
@@ -191,7 +191,7 @@ async def test_a_group_that_is_deleted_while_it_runs(stage: Stage, failpoint: st
     wait_for(lambda: residue(stage) == [])
 
 
-@pytest.mark.parametrize("failpoint", ["disown", "release"])
+@pytest.mark.parametrize("failpoint", ["orphan", "release"])
 async def test_a_group_that_is_orphaned_while_it_runs(stage: Stage, failpoint: str) -> None:
     start_doomed(stage, failpoint)
     worker = await stage.worker()
@@ -208,8 +208,10 @@ async def test_a_group_that_is_orphaned_while_it_runs(stage: Stage, failpoint: s
     assert await stage.runs(worker, name="refund") == 0
 
 
-@pytest.mark.parametrize("failpoint", ["renounce", "release"])
-async def test_an_object_that_goes_before_it_has_a_group(stage: Stage, failpoint: str) -> None:
+@pytest.mark.parametrize("failpoint", ["tombstone", "release"])
+async def test_an_object_that_is_deleted_before_it_has_a_group(
+    stage: Stage, failpoint: str
+) -> None:
     start_doomed(stage, failpoint)
     order = manifest("order", PAY, suspend=True)
     order["metadata"]["finalizers"] = [FINALIZER]
@@ -222,7 +224,7 @@ async def test_an_object_that_goes_before_it_has_a_group(stage: Stage, failpoint
 
 
 @pytest.mark.parametrize("failpoint", ["delete", "remove", "release"])
-async def test_a_group_whose_time_is_up_after_its_end(stage: Stage, failpoint: str) -> None:
+async def test_a_group_whose_time_to_live_passes(stage: Stage, failpoint: str) -> None:
     start_doomed(stage, failpoint)
     worker = await stage.worker()
     stage.resources.apply(manifest("order", PAY, SHIP, ttlSecondsAfterFinished=0))
@@ -241,11 +243,11 @@ async def test_a_pool_that_is_about_to_scale(stage: Stage) -> None:
     workloads.scales_to("undoers", 1)
     workloads.says("undoers", "Ready", "True", "Counting")
     assert workloads.changes("undoers") == 1
-    assert news(stage, "undoers") == [("Normal", "Scaled", "from 0 to 1: 1 job, 5 a replica")]
+    assert events(stage, "undoers") == [("Normal", "Scaled", "from 0 to 1: 1 job, 5 per replica")]
 
 
 async def paid(stage: Stage, worker: StockClient, name: str, **spec: Any) -> None:
-    """Run an order up to where it is paid, and waits for the other job."""
+    """Run an order until its first job completed and the second waits."""
     stage.resources.apply(manifest(name, PAY, WAIT, undos=UNDOS, **spec))
     stage.resources.reaches(name, state="ACTIVE")
     await worker.heard("completed", id=f"{uid(stage, name)}-0")
@@ -258,9 +260,9 @@ async def cancelled(stage: Stage, worker: StockClient, name: str) -> None:
 
 
 async def ends_cancelled(stage: Stage, worker: StockClient, name: str) -> None:
-    """Let the job go on that was active when its group was cancelled, and see the end."""
+    """Complete the job that was active at the cancellation, and wait for the end."""
     await worker.heard("completed", id=f"{uid(stage, name)}-0-undo")
-    # The Events tell the counts of the moment: let nothing else complete until they are told.
+    # The Events contain current counts: no other job may complete before they are posted.
     stage.resources.reaches(name, state="COMPENSATING")
     await worker.release("wait")
     stage.resources.reaches(name, state="FAILED")

@@ -1,14 +1,12 @@
-"""Data nested deeper than anybody reads is refused, and stops nobody else."""
+"""Data that is nested too deeply is refused and affects no other object."""
 
-from testbed.resources import Resources, manifest, until
-from testbed.sagas import job
+from testbed.support.resources import Resources, manifest, until
+from testbed.support.sagas import job
 from tests.builders import deeply_nested
-from tests.handlers.conftest import Shared
+from tests.resources.fixtures import Shared
 
 
-def test_one_object_that_nobody_can_read_holds_up_no_other(
-    resources: Resources, shared: Shared
-) -> None:
+def test_an_unreadable_object_delays_no_other(resources: Resources, shared: Shared) -> None:
     deep = deeply_nested(manifest("deep", job("charge")))
     resources.kubectl("create", "-f", "-", stdin=deep)
 

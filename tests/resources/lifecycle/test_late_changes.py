@@ -1,23 +1,23 @@
-"""A job is retried by hand after its group had ended: the object tells, whatever happens meanwhile.
+"""A job is retried by hand after its group had ended: the object reports it in any case.
 
-Nobody looks at the objects of ended groups by himself, so what Redis told of one must not be lost
-with the operator that heard it.
+Objects of ended groups are not reconciled without a change, so an entry of the stream must not be
+lost with the operator that read it.
 """
 
 import pytest
 
-from testbed.resources import manifest
-from testbed.sagas import undo
-from testbed.stages import LOSE, PAY, PREFIX, Stage
-from testbed.stock import StockClient, fails
-from testbed.waiting import wait_for
-from tests.handlers.looking import newest_entry
+from testbed.servers.stock import StockClient, fails
+from testbed.support.resources import manifest
+from testbed.support.sagas import undo
+from testbed.support.stages import LOSE, PAY, PREFIX, Stage
+from testbed.support.waiting import wait_for
+from tests.resources.looking import newest_entry
 
 UNDO = {"pay": undo("refund", attempts=1)}
 
 
 async def not_undone(stage: Stage) -> StockClient:
-    """Run an order whose undo fails, and would not fail again."""
+    """Run an order whose undo fails the first time only."""
     worker = await stage.worker({"refund": fails(1, "the bank is closed")})
     stage.resources.apply(manifest("order", PAY, LOSE, undos=UNDO))
     stage.resources.reaches("order", state="FAILED_COMPENSATION")
@@ -26,21 +26,21 @@ async def not_undone(stage: Stage) -> StockClient:
 
 
 async def retry(stage: Stage, worker: StockClient) -> None:
-    """Do what the runbook says."""
+    """Follow the runbook."""
     job = f"{stage.resources.get('order')['metadata']['uid']}-0-undo"
     await worker.manage("payments:compensation", "retry", job=job)
     await worker.heard("completed", id=job)
 
 
 def caught_up(stage: Stage) -> None:
-    """Wait until the operator has noted that it looked at all that Redis told."""
+    """Wait until the operator has saved its checkpoint at the newest entry."""
     (stream,) = stage.store.scan_iter(f"{PREFIX}:_jobgroups:changed:*")
     heard = stream.replace("changed", "heard")
     wait_for(lambda: stage.store.hvals(heard) == [newest_entry(stage.store, stream)])
 
 
 def told(stage: Stage) -> None:
-    """See the object tell that all is undone, and that this came late."""
+    """Check that the object reports the completed undo and the late change."""
     stage.resources.condition("order", "Compensated", "True")
     status = stage.resources.reaches("order", state="FAILED_COMPENSATION", undone="1/1")
     assert status["compensation"] == {"total": 1, "completed": 1, "failed": 0}
@@ -55,7 +55,7 @@ async def test_an_undo_is_retried(stage: Stage) -> None:
     told(stage)
 
 
-async def test_an_undo_is_retried_while_nobody_is_there(stage: Stage) -> None:
+async def test_an_undo_is_retried_without_an_operator(stage: Stage) -> None:
     operator = stage.operator()
     worker = await not_undone(stage)
     operator.server.stop()
@@ -65,10 +65,10 @@ async def test_an_undo_is_retried_while_nobody_is_there(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("failpoint", ["late", "event", "status"])
-async def test_the_operator_dies_with_what_it_heard(stage: Stage, failpoint: str) -> None:
+async def test_the_operator_is_killed_after_it_read_a_change(stage: Stage, failpoint: str) -> None:
     operator = stage.operator()
     worker = await not_undone(stage)
-    # Or the doomed one would die of what it has to look at once more.
+    # Otherwise the doomed one would be killed by an entry that it reads again.
     caught_up(stage)
     operator.server.stop()
     doomed = stage.operator("doomed", FAILPOINT=failpoint)

@@ -1,44 +1,44 @@
-"""A line about a JobGroup says which one it is about, to people and to programs."""
+"""Log lines about a JobGroup name it, in text and in JSON."""
 
 import json
 from typing import Any
 
-from handlers.cluster import Ref
-from testbed.operators import OperatorProcess
-from testbed.resources import manifest
-from testbed.stages import LOSE, PAY, UNDOS, Stage
-from testbed.waiting import wait_for
+from handlers.kube.client import Ref
+from testbed.servers.operator import OperatorProcess
+from testbed.support.resources import manifest
+from testbed.support.stages import LOSE, PAY, UNDOS, Stage
+from testbed.support.waiting import wait_for
 
 
 def lines(operator: OperatorProcess) -> list[dict[str, Any]]:
-    """Return what was logged, but for a line that is being written just now."""
+    """Return the complete lines of the log."""
     whole = operator.log.rpartition("\n")[0]
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def news(operator: OperatorProcess) -> dict[str, dict[str, Any]]:
+def group_lines(operator: OperatorProcess) -> dict[str, dict[str, Any]]:
     """Return the lines about groups, by their first word."""
     return {line["message"].split(":")[0]: line for line in lines(operator) if "group" in line}
 
 
-async def test_a_program_reads_namespace_group_and_job(stage: Stage) -> None:
+async def test_json_logs_have_namespace_group_and_job(stage: Stage) -> None:
     operator = stage.operator(KOPF_RUN_LOG_FORMAT="json")
     await stage.worker()
     stage.resources.apply(manifest("order", PAY, LOSE, undos=UNDOS))
     stage.resources.reaches("order", state="FAILED")
-    wait_for(lambda: "Compensated" in news(operator))
+    wait_for(lambda: "Compensated" in group_lines(operator))
     uid = stage.resources.get("order")["metadata"]["uid"]
     whose = {"namespace": stage.namespace, "jobgroup": "order", "group": uid}
-    for line in news(operator).values():
+    for line in group_lines(operator).values():
         assert whose.items() <= line.items()
-    failed = news(operator)["Failed"]
+    failed = group_lines(operator)["Failed"]
     assert failed["message"] == 'Failed: job "lose" failed: out of stock'
     assert (failed["job"], failed["severity"]) == ("lose", "warn")
-    undone = news(operator)["Compensated"]
+    undone = group_lines(operator)["Compensated"]
     assert ("job" in undone, undone["severity"]) == (False, "info")
 
 
-async def test_a_person_reads_which_object_a_line_is_about(stage: Stage) -> None:
+async def test_text_logs_start_with_the_object(stage: Stage) -> None:
     operator = stage.operator()
     await stage.worker()
     stage.resources.apply(manifest("order", PAY, LOSE, undos=UNDOS))
@@ -48,7 +48,7 @@ async def test_a_person_reads_which_object_a_line_is_about(stage: Stage) -> None
     assert operator.log.count(said) == 1
 
 
-def test_a_pool_is_no_group() -> None:
+def test_log_lines_of_pools_have_no_group() -> None:
     ref = {"namespace": "shop", "name": "undo", "uid": "u-1"}
     assert Ref("shop", "undo", "u-1", "workerpools").context == {
         "namespace": "shop",

@@ -1,4 +1,4 @@
-"""Many groups at once, and the same group again and again: each status tells what Redis knows."""
+"""Many groups at once, and one group many times: each status equals the state in Redis."""
 
 import json
 import random
@@ -10,11 +10,11 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from jobgroup import Store
-from testbed.resources import manifest
-from testbed.sagas import job, undo
-from testbed.stages import PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
-from testbed.stock import fails_for_good
-from testbed.waiting import wait_for
+from testbed.servers.stock import fails_for_good
+from testbed.support.resources import manifest
+from testbed.support.sagas import job, undo
+from testbed.support.stages import PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
+from testbed.support.waiting import wait_for
 
 GROUPS = 300
 FINISHED = 1000
@@ -23,7 +23,7 @@ FAILING = {f"{kind}-{n}": fails_for_good() for kind in ("lose", "keep") for n in
 
 
 def orders(seed: int) -> list[dict[str, Any]]:
-    """Make up orders of one to three jobs; some fail, most can be undone, some undos fail."""
+    """Return orders of one to three jobs; some fail, most can be undone, some undos fail."""
     dice = random.Random(seed)  # noqa: S311 (no secret)
     made = []
     for number in range(GROUPS):
@@ -43,7 +43,7 @@ def listed(stage: Stage) -> list[dict[str, Any]]:
 
 
 def said(body: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what a status says."""
+    """Return the state and counts of a status."""
     status = body["status"]
     undos = status.get("compensation") or {"total": 0, "completed": 0, "failed": 0}
     counts = (status["completedCount"], status["failedCount"], status["cancelledCount"])
@@ -51,7 +51,7 @@ def said(body: dict[str, Any]) -> tuple[Any, ...]:
 
 
 async def known(store: Store, uid: str) -> tuple[Any, ...]:
-    """Return what Redis knows, in the same order."""
+    """Return the same of the group in Redis."""
     group = await store.read(uid)
     assert group is not None
     counts = (group.completed_count, group.failed_count, group.cancelled_count)
@@ -96,7 +96,7 @@ async def test_every_status_equals_redis_in_the_end(stage: Stage, seed: int) -> 
 
 
 def names(reports: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the names of the undos that were begun, by id."""
+    """Return the names of the started undos by id."""
     return {
         report["id"]: report["name"]
         for report in reports
@@ -146,7 +146,7 @@ async def test_a_dry_run_writes_nothing_to_redis(stage: Stage) -> None:
     order = json.dumps(manifest("order", PAY, SHIP))
     stage.resources.kubectl("apply", "--dry-run=server", "-f", "-", stdin=order)
     stage.resources.kubectl("create", "--dry-run=server", "-f", "-", stdin=order)
-    # Whatever comes of it would have come before this one is created.
+    # An effect of the dry run would be there before this group is created.
     stage.resources.apply(manifest("another", PAY, SHIP))
     stage.resources.reaches("another", state="ACTIVE")
     uid = stage.resources.get("another")["metadata"]["uid"]
@@ -156,8 +156,8 @@ async def test_a_dry_run_writes_nothing_to_redis(stage: Stage) -> None:
     assert [each["metadata"]["name"] for each in listed(stage)] == ["another"]
 
 
-async def test_a_start_writes_nothing_to_what_has_ended(stage: Stage) -> None:
-    """A cluster full of ended groups, restored with their status, and a Redis that knows none."""
+async def test_a_started_operator_writes_nothing_to_ended_objects(stage: Stage) -> None:
+    """A cluster with ended groups, restored with their status, and an empty Redis."""
     await stage.send("POST", [("", manifest(f"old-{n}", PAY, SHIP)) for n in range(FINISHED)])
     status = {
         "state": "COMPLETED",

@@ -1,4 +1,4 @@
-"""A JobGroup whose undos wait where nobody listens says so, and stops when somebody does."""
+"""A JobGroup reports undos that wait without a worker, until there is one."""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,12 +6,12 @@ import pytest
 from redis.asyncio import Redis
 
 from jobgroup import Store
-from jobgroup.listeners import has_listener
-from testbed.fixtures import ClientStarter, QueueNamer
-from testbed.resources import Resources, manifest, until
-from testbed.sagas import job, undo
-from testbed.stock import StockClient, fails_for_good, hangs
-from testbed.waiting import eventually
+from jobgroup.resource.listeners import has_worker
+from testbed.servers.stock import StockClient, fails_for_good, hangs
+from testbed.support.fixtures import ClientStarter, QueueNamer
+from testbed.support.resources import Resources, manifest, until
+from testbed.support.sagas import job, undo
+from testbed.support.waiting import eventually
 
 Worker = Callable[..., Awaitable[StockClient]]
 
@@ -21,7 +21,7 @@ def said(resources: Resources) -> list[str]:
     return [each["message"] for each in found if each["type"] in ("Ready", "Reconciling")]
 
 
-async def test_undos_that_nobody_runs_are_told_of(resources: Resources, worker: Worker) -> None:
+async def test_undos_without_a_worker_are_reported(resources: Resources, worker: Worker) -> None:
     queue = f"{resources.namespace}-pay"
     client = await worker()
     await client.work(queue, {"refuse": fails_for_good()})
@@ -30,13 +30,13 @@ async def test_undos_that_nobody_runs_are_told_of(resources: Resources, worker: 
     resources.apply(manifest("order", *jobs, job("refuse", queue, delay=1500), undos=undos))
     unheard = f"3 undos wait in {queue}:compensation; no worker is listening"
     until(
-        lambda: said(resources) == [f"given up, 0 of 3 undone; {unheard}"] * 2,
+        lambda: said(resources) == [f"compensating, 0 of 3 undone; {unheard}"] * 2,
         lambda: f"it says {said(resources)}",
     )
-    # Undos at work have somebody who listens, though none has ended.
+    # Active undos have a worker, although none has ended.
     await client.work(f"{queue}:compensation", {"refund": hangs()}, concurrency=3)
     until(
-        lambda: said(resources) == ["given up, 0 of 3 undone"] * 2,
+        lambda: said(resources) == ["compensating, 0 of 3 undone"] * 2,
         lambda: f"it still says {said(resources)}",
     )
     await client.release("refund")
@@ -44,7 +44,7 @@ async def test_undos_that_nobody_runs_are_told_of(resources: Resources, worker: 
 
 
 @pytest.mark.parametrize("name", ["payments", "payments:compensation"])
-async def test_every_stock_worker_is_seen(
+async def test_every_stock_worker_is_recognized(
     redis: Redis, prefix: str, queue: QueueNamer, stock: ClientStarter, name: str
 ) -> None:
     queue("payments")
@@ -52,7 +52,7 @@ async def test_every_stock_worker_is_seen(
 
     async def is_seen() -> bool:
         names = await Store(redis, prefix).queues.connections()
-        return names is not None and has_listener(prefix, name, names)
+        return names is not None and has_worker(prefix, name, names)
 
     assert not await is_seen()
     await client.work(name)
@@ -65,7 +65,9 @@ async def test_every_stock_worker_is_seen(
     await eventually(is_gone)
 
 
-async def test_what_redis_does_not_tell_is_not_known(redis: Redis, prefix: str) -> None:
+async def test_nothing_is_reported_if_redis_does_not_list_connections(
+    redis: Redis, prefix: str
+) -> None:
     await redis.acl_setuser(
         prefix, enabled=True, nopass=True, keys=["*"], commands=["+@all", "-client"]
     )

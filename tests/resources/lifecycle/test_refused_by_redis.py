@@ -1,10 +1,10 @@
-"""What Redis knows forbids a group: its object says so, and all others go on."""
+"""Redis refuses a group: its object reports it, and all others continue."""
 
-from testbed.resources import manifest
-from testbed.stages import PAY, WAIT, Stage
+from testbed.support.resources import manifest
+from testbed.support.stages import PAY, WAIT, Stage
 
 
-async def test_each_refusal_is_said_on_its_object(stage: Stage) -> None:
+async def test_each_refusal_is_reported_on_its_object(stage: Stage) -> None:
     names = ("removed", "taken", "there", "sound")
     stage.resources.apply(*(manifest(name, PAY) for name in names))
     removed, taken, there, _ = (stage.resources.get(name)["metadata"]["uid"] for name in names)
@@ -13,13 +13,13 @@ async def test_each_refusal_is_said_on_its_object(stage: Stage) -> None:
     stage.store.set(f"bull:payments:groups:{there}", "of another")
     stage.operator()
     await stage.worker()
-    assert stage.resources.stalls("removed", "GroupRemoved").endswith("cannot be made again")
+    assert stage.resources.stalls("removed", "GroupRemoved").endswith("cannot be created again")
     assert stage.resources.stalls("taken", "JobExists").endswith("already exists")
     assert "another definition" in stage.resources.stalls("there", "GroupExists")
     stage.resources.reaches("sound", state="COMPLETED")
 
 
-async def test_what_was_refused_can_still_be_cancelled_or_held(stage: Stage) -> None:
+async def test_a_refused_object_can_still_be_cancelled_or_suspended(stage: Stage) -> None:
     names = ("cancelled", "held")
     stage.resources.apply(*(manifest(name, PAY) for name in names))
     uids = [stage.resources.get(name)["metadata"]["uid"] for name in names]
@@ -32,14 +32,14 @@ async def test_what_was_refused_can_still_be_cancelled_or_held(stage: Stage) -> 
     stage.resources.condition("cancelled", "Finished", "True", "Cancelled")
     stage.resources.patch("held", suspend=True)
     stage.resources.condition("held", "Reconciling", "True", "Suspended")
-    # The way is free, and nobody takes it before being let go.
+    # The obstacle is removed, but the group is not created while it is suspended.
     stage.store.delete(*(f"bull:payments:{uid}-0" for uid in uids))
     stage.resources.patch("held", suspend=False)
     stage.resources.reaches("held", state="ACTIVE")
     assert stage.resources.status("cancelled")["state"] == "FAILED"
 
 
-async def test_a_group_of_which_a_part_is_left_is_neither_made_again_nor_called_cancelled(
+async def test_a_partly_lost_group_is_neither_created_again_nor_reported_as_cancelled(
     stage: Stage,
 ) -> None:
     doomed = stage.operator("doomed", FAILPOINT="status")
@@ -49,7 +49,7 @@ async def test_a_group_of_which_a_part_is_left_is_neither_made_again_nor_called_
     uid = stage.resources.get("order")["metadata"]["uid"]
     assert stage.store.delete(f"bull:payments:groups:{uid}") == 1
     stage.operator("heir")
-    assert "lost a part of group" in stage.resources.stalls("order", "RedisStateLost")
+    assert "lost part of the data of group" in stage.resources.stalls("order", "RedisStateLost")
     stage.resources.patch("order", cancel=True)
     stage.resources.reaches("order", observedGeneration=2, state="PENDING")
     stage.resources.stalls("order", "RedisStateLost")
@@ -57,15 +57,15 @@ async def test_a_group_of_which_a_part_is_left_is_neither_made_again_nor_called_
     stage.resources.goes("order")
 
 
-async def test_a_running_group_that_somebody_wrote_to_holds_up_no_other(stage: Stage) -> None:
+async def test_a_corrupt_running_group_delays_no_other(stage: Stage) -> None:
     operator = stage.operator()
     worker = await stage.worker()
-    stage.resources.apply(manifest("spoilt", PAY, WAIT))
-    stage.resources.reaches("spoilt", state="ACTIVE", progress="1/2")
-    uid = stage.resources.get("spoilt")["metadata"]["uid"]
+    stage.resources.apply(manifest("corrupt", PAY, WAIT))
+    stage.resources.reaches("corrupt", state="ACTIVE", progress="1/2")
+    uid = stage.resources.get("corrupt")["metadata"]["uid"]
     stage.store.hset(f"bull:payments:groups:{uid}", "createdAt", "x")
     await worker.release("wait")
-    assert "cannot be read" in stage.resources.stalls("spoilt", "SpoiltKey")
+    assert "cannot be read" in stage.resources.stalls("corrupt", "CorruptKey")
     stage.resources.apply(manifest("sound", PAY))
     stage.resources.reaches("sound", state="COMPLETED")
     assert operator.server.code is None

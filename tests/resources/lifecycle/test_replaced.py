@@ -1,10 +1,10 @@
-"""Objects that are replaced as a whole, and with it lose what the operator had noted on them."""
+"""Objects that are replaced and so lose the finalizer and the annotation of the operator."""
 
 import json
 
-from testbed.resources import manifest
-from testbed.stages import PAY, UNDOS, WAIT, Stage
-from testbed.waiting import wait_for
+from testbed.support.resources import manifest
+from testbed.support.stages import PAY, UNDOS, WAIT, Stage
+from testbed.support.waiting import wait_for
 
 ORDER = manifest("order", PAY, WAIT, undos=UNDOS)
 
@@ -18,7 +18,7 @@ def is_held(stage: Stage, name: str) -> bool:
     return bool(meta.get("finalizers") and meta.get("annotations"))
 
 
-async def test_a_running_group_is_held_again_and_undone_when_it_is_deleted(stage: Stage) -> None:
+async def test_a_replaced_object_of_a_running_group_is_claimed_again(stage: Stage) -> None:
     stage.operator()
     worker = await stage.worker()
     stage.resources.apply(ORDER)
@@ -32,7 +32,7 @@ async def test_a_running_group_is_held_again_and_undone_when_it_is_deleted(stage
     assert await stage.runs(worker, name="pay") == 1
 
 
-async def test_an_ended_group_is_held_again_and_goes_with_all_its_keys(stage: Stage) -> None:
+async def test_a_replaced_object_of_an_ended_group_is_claimed_again(stage: Stage) -> None:
     stage.operator()
     await stage.worker()
     order = manifest("order", PAY)
@@ -47,7 +47,7 @@ async def test_an_ended_group_is_held_again_and_goes_with_all_its_keys(stage: St
     assert left == []
 
 
-async def test_what_lost_its_note_and_its_group_is_not_run_again(stage: Stage) -> None:
+async def test_an_object_without_its_annotation_and_group_is_not_run_again(stage: Stage) -> None:
     worker = await stage.worker()
     with stage.operator():
         stage.resources.apply(ORDER)

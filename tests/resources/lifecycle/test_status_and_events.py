@@ -1,4 +1,4 @@
-"""What an object tells: to kubectl wait, in columns, in Events, and what it never tells."""
+"""Status and Events: kubectl wait, columns, Events, and data that must not appear."""
 
 import asyncio
 import json
@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from testbed.resources import Resources, manifest
-from testbed.sagas import job, undo
-from testbed.stages import Stage
-from testbed.stock import Behaviour, StockClient, fails, fails_for_good, returns
-from tests.handlers.looking import SOON, Starter, keys_with, own
+from testbed.servers.stock import Behaviour, StockClient, fails, fails_for_good, returns
+from testbed.support.resources import Resources, manifest
+from testbed.support.sagas import job, undo
+from testbed.support.stages import Stage
+from tests.resources.looking import SOON, Starter, keys_with, own
 
 SUCCESS: dict[str, Behaviour] = {}
 FAILURE = {"notify": fails_for_good("no such address")}
@@ -21,7 +21,7 @@ NOT_UNDONE = {**FAILURE, "refund": fails(2, "bank closed")}
 async def run(
     resources: Resources, client: StockClient, behaviour: dict[str, Behaviour], name: str = "order"
 ) -> None:
-    """Run a group of two jobs, the first of them completed before the second begins."""
+    """Run a group of two jobs; the first completes before the second starts."""
     payments, mails = own(resources, "payments", "mails")
     undos = {"charge": undo("refund", attempts=2, backoff=SOON)}
     resources.apply(manifest(name, job("charge", payments), job("notify", mails), undos=undos))
@@ -38,7 +38,7 @@ async def run(
     ("behaviour", "state"),
     [(SUCCESS, "COMPLETED"), (FAILURE, "FAILED"), (NOT_UNDONE, "FAILED_COMPENSATION")],
 )
-async def test_waiting_for_finished_returns_at_any_end(
+async def test_kubectl_wait_for_finished_returns_in_every_final_state(
     resources: Resources, worker: Starter, behaviour: dict[str, Behaviour], state: str
 ) -> None:
     await run(resources, await worker("bullmq6"), behaviour)
@@ -52,14 +52,14 @@ async def test_waiting_for_finished_returns_at_any_end(
     )
 
 
-def test_waiting_for_finished_returns_for_what_was_cancelled_before_creation(
+def test_kubectl_wait_for_finished_returns_after_a_cancellation_before_creation(
     resources: Resources,
 ) -> None:
     resources.apply(manifest("order", job("charge", *own(resources, "payments")), cancel=True))
     resources.kubectl("wait", "--for=condition=Finished", "jobgroup/order", "--timeout=60s")
 
 
-async def test_waiting_for_a_state_sees_it(resources: Resources, worker: Starter) -> None:
+async def test_kubectl_wait_for_a_state_returns(resources: Resources, worker: Starter) -> None:
     payments, mails = own(resources, "payments", "mails")
     jobs = (job("charge", payments), job("notify", mails))
     resources.apply(manifest("order", *jobs, undos={"charge": undo("refund")}))
@@ -76,7 +76,7 @@ async def test_waiting_for_a_state_sees_it(resources: Resources, worker: Starter
     assert "condition met" in await waiting
 
 
-async def test_an_undo_that_is_retried_by_hand_compensates_after_all(
+async def test_an_undo_retried_by_hand_completes_the_compensation(
     resources: Resources, worker: Starter
 ) -> None:
     client = await worker("bullmq6")
@@ -92,7 +92,7 @@ async def test_an_undo_that_is_retried_by_hand_compensates_after_all(
 # kubectl get
 
 
-async def test_the_columns_tell_how_it_went(resources: Resources, worker: Starter) -> None:
+async def test_the_columns_show_state_and_progress(resources: Resources, worker: Starter) -> None:
     await run(resources, await worker("bullmq5"), FAILURE)
     resources.reaches("order", state="FAILED")
     head, line = resources.kubectl("get", "jg").splitlines()
@@ -122,7 +122,7 @@ async def test_a_failure_that_is_undone_posts_three_events(
     ]
 
 
-async def test_what_is_given_up_and_ends_at_once_was_compensating_all_the_same(
+async def test_a_cancelled_group_that_ends_at_once_reports_compensating_first(
     resources: Resources, worker: Starter
 ) -> None:
     payments, mails = own(resources, "payments", "mails")
@@ -143,7 +143,7 @@ async def test_an_undo_that_fails_posts_a_warning(resources: Resources, worker: 
     resources.reaches("order", state="FAILED_COMPENSATION")
     assert resources.events("order") == [
         ("Normal", "Compensating", "undoing what was done: 1 of 2 jobs had completed"),
-        ("Warning", "CompensationFailed", "failed, 0 of 1 undone, the rest could not be"),
+        ("Warning", "CompensationFailed", "failed, 0 of 1 undone, 1 could not be undone"),
         ("Warning", "Failed", 'job "notify" failed: no such address'),
     ]
 
@@ -176,7 +176,7 @@ def test_a_spec_that_cannot_be_run_posts_a_warning(resources: Resources) -> None
     ],
     ids=["long", "wide", "control characters"],
 )
-async def test_a_hostile_reason_does_no_harm(
+async def test_a_malicious_failure_reason_is_sanitized(
     resources: Resources, worker: Starter, reason: str, told: str | None
 ) -> None:
     (payments,) = own(resources, "payments")
@@ -195,7 +195,7 @@ async def test_a_hostile_reason_does_no_harm(
     assert len(message.encode()) <= 1024
 
 
-async def test_a_reason_that_is_no_text_does_no_harm(island: Stage) -> None:
+async def test_a_failure_reason_of_invalid_bytes_is_sanitized(island: Stage) -> None:
     with island.operator():
         island.resources.apply(manifest("order", job("charge", "payments")))
         group = island.resources.reaches("order", state="ACTIVE")["groupId"]
@@ -208,10 +208,10 @@ async def test_a_reason_that_is_no_text_does_no_harm(island: Stage) -> None:
         assert status["failure"]["jobName"] == "charge"
 
 
-# What is never told
+# Data that must not appear
 
 
-async def test_no_data_and_no_return_value_is_told(
+async def test_status_and_events_contain_no_data_and_no_return_value(
     resources: Resources, store: Redis, worker: Starter
 ) -> None:
     payments, mails = own(resources, "payments", "mails")
@@ -228,9 +228,7 @@ async def test_no_data_and_no_return_value_is_told(
     assert "secret" not in json.dumps(resources.events("order"))
 
 
-def test_a_big_group_tells_of_a_hundred_jobs_and_how_many_more_there_are(
-    resources: Resources, store: Redis
-) -> None:
+def test_the_status_of_a_big_group_lists_a_hundred_jobs(resources: Resources, store: Redis) -> None:
     (payments,) = own(resources, "payments")
     body = manifest("order", *(job(f"job-{n:04}", payments) for n in range(2000)))
     resources.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(body))

@@ -1,5 +1,5 @@
-"""What else happens to objects: namespaces that go, copies, a Redis that forgets, specs nobody can
-run, groups without an object, and clusters that share a Redis.
+"""Unusual objects: in deleted namespaces, copied, with lost groups, with invalid specs; groups that
+have no object; and clusters that share a Redis.
 """
 
 import json
@@ -10,13 +10,13 @@ from typing import Any
 from redis import Redis
 
 from jobgroup import JobGroups
-from testbed.apiserver import ApiServer
-from testbed.resources import Resources, manifest, until
-from testbed.sagas import job, undo
-from testbed.stages import LOSE, PAY, Stage
-from testbed.stock import StockClient, fails_for_good
-from tests.handlers.conftest import PREFIX, Shared
-from tests.handlers.looking import (
+from testbed.servers.apiserver import ApiServer
+from testbed.servers.stock import StockClient, fails_for_good
+from testbed.support.resources import Resources, manifest, until
+from testbed.support.sagas import job, undo
+from testbed.support.stages import LOSE, PAY, Stage
+from tests.resources.fixtures import PREFIX, Shared
+from tests.resources.looking import (
     Starter,
     ends_in_redis,
     group_id,
@@ -33,7 +33,7 @@ UNDOS = {"charge": undo("refund")}
 
 
 async def half_done(island: Stage) -> tuple[StockClient, str]:
-    """Have a group of which one job completed and one waits; return a worker and its id."""
+    """Run a group until one job completed and one waits; return a worker and its id."""
     resources = island.resources
     resources.apply(
         manifest("order", job("charge", "payments"), job("notify", "mails"), undos=UNDOS)
@@ -44,22 +44,22 @@ async def half_done(island: Stage) -> tuple[StockClient, str]:
     return client, group_id(resources, "order")
 
 
-# A namespace that goes
+# A deleted namespace
 
 
-async def test_a_namespace_goes_and_its_running_group_is_undone_without_it(island: Stage) -> None:
+async def test_a_running_group_of_a_deleted_namespace_is_undone(island: Stage) -> None:
     with island.operator():
         client, group = await half_done(island)
         await loses_its_namespace(island, client, group)
 
 
-async def test_an_object_that_is_held_does_not_hold_its_namespace(island: Stage) -> None:
+async def test_an_object_that_awaits_its_undos_does_not_block_its_namespace(island: Stage) -> None:
     with island.operator():
         client, group = await half_done(island)
         island.resources.delete("order")
         island.resources.reaches("order", state="COMPENSATING")
     with island.operator():
-        # Once another object tells of progress, all have been looked at, and nothing is left to do.
+        # Once another object reports progress, all have been reconciled.
         elsewhere = Resources(island.api, "default")
         elsewhere.apply(manifest("next", job("charge", "later"), job("notify", "mails")))
         elsewhere.reaches("next", state="ACTIVE")
@@ -71,7 +71,7 @@ async def test_an_object_that_is_held_does_not_hold_its_namespace(island: Stage)
 
 
 async def loses_its_namespace(island: Stage, client: StockClient, group: str) -> None:
-    """Delete a namespace with a running group; who undoes it works elsewhere."""
+    """Delete a namespace with a running group, whose workers are in another namespace."""
     island.api.kubectl("delete", "namespace", island.resources.namespace, "--wait=false")
     until(lambda: not island.namespace_exists(), lambda: "the namespace is stuck")
     assert island.store.hget(f"bull:_jobgroups:{group}", "owner") == "headless"
@@ -86,14 +86,14 @@ async def loses_its_namespace(island: Stage, client: StockClient, group: str) ->
 
 
 def copy_of(body: dict[str, Any], name: str) -> dict[str, Any]:
-    """Rename what `kubectl get -o json` gave, and leave in all that can be left in."""
+    """Return an object of `kubectl get -o json` with another name, and all else unchanged."""
     copy = deepcopy(body)
     del copy["metadata"]["resourceVersion"]
     copy["metadata"]["name"] = name
     return copy
 
 
-async def test_a_copy_is_run_as_a_group_of_its_own(
+async def test_a_copied_object_gets_a_group_of_its_own(
     resources: Resources, store: Redis, worker: Starter
 ) -> None:
     (payments,) = own(resources, "payments")
@@ -105,9 +105,9 @@ async def test_a_copy_is_run_as_a_group_of_its_own(
     copy = copy_of(original, "copy")
     assert copy["metadata"]["finalizers"]
     assert any(key.startswith("jobgroups.dev/") for key in copy["metadata"]["annotations"])
-    # Held back, so that the status can be brought along as backups do it.
+    # Suspended, so that the status can be restored as backups do.
     copy["spec"]["suspend"] = True
-    resources.apply(copy)
+    resources.user.create(copy)
     status = json.dumps({"status": original["status"]})
     resources.kubectl(
         "patch", "jobgroup", "copy", "--subresource=status", "--type=merge", "-p", status
@@ -126,7 +126,7 @@ async def test_a_copy_is_run_as_a_group_of_its_own(
     assert traces(store, original["metadata"]["uid"]) != []
 
 
-async def test_what_is_restored_after_its_deletion_is_run_anew(
+async def test_an_object_restored_after_its_deletion_runs_again(
     resources: Resources, worker: Starter
 ) -> None:
     (payments,) = own(resources, "payments")
@@ -137,24 +137,24 @@ async def test_what_is_restored_after_its_deletion_is_run_anew(
     backup = resources.get("order")
     resources.kubectl("delete", "jobgroup", "order", "--timeout=60s")
 
-    resources.apply(copy_of(backup, "order"))
+    resources.user.create(copy_of(backup, "order"))
     status = resources.reaches("order", state="COMPLETED")
     assert status["groupId"] != backup["metadata"]["uid"]
     assert await runs(client, payments, "charge") == 2
 
 
-# A Redis that forgets
+# A Redis that lost its data
 
 
-async def test_a_group_that_redis_forgot_is_not_run_again(island: Stage) -> None:
+async def test_a_group_that_redis_lost_is_not_run_again(island: Stage) -> None:
     resources, store = island.resources, island.store
     with island.operator():
         client, _ = await half_done(island)
         await client.kill()
         store.flushall()
-        assert "Redis has lost the group" in resources.stalls("order", "RedisStateLost")
+        assert "Redis lost the group" in resources.stalls("order", "RedisStateLost")
     with island.operator():
-        # Another one is seen to, so this one was looked at, too.
+        # Another object was reconciled, so this one was as well.
         resources.apply(manifest("next", job("charge", "other")))
         resources.reaches("next", state="ACTIVE")
         resources.stalls("order", "RedisStateLost")
@@ -163,7 +163,7 @@ async def test_a_group_that_redis_forgot_is_not_run_again(island: Stage) -> None
         resources.goes("order")
 
 
-# Specs that nobody can run
+# Invalid specs
 
 
 def test_a_backoff_that_grows_too_long_is_refused_by_the_operator(
@@ -184,12 +184,12 @@ def test_a_spec_that_is_too_big_is_refused_by_the_operator(
     body = manifest("order", {**job("charge", payments), "data": {"text": "x" * 600_000}})
     resources.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(body))
     said = resources.stalls("order", "InvalidSpec")
-    assert said == "spec has 587 KB, and at most 512 KB fit into a resource"
+    assert said == "spec has 587 KB; the limit is 512 KB"
     is_refused(resources, store, payments)
 
 
 def is_refused(resources: Resources, store: Redis, queue: str) -> None:
-    """Say that nothing was made of an object, and that nothing holds it."""
+    """Check that an object has neither a group nor a finalizer."""
     meta = resources.get("order")["metadata"]
     assert "finalizers" not in meta
     assert resources.status("order")["state"] == "PENDING"
@@ -222,7 +222,7 @@ async def test_groups_of_the_python_api_are_driven_by_the_same_operator(
 # Clusters that share a Redis
 
 
-async def test_two_clusters_share_a_redis_and_keep_off_each_others_groups(
+async def test_two_clusters_that_share_a_redis_change_only_their_own_groups(
     resources: Resources, shared: Shared, store: Redis, island: Stage, worker: Starter
 ) -> None:
     payments, mails = own(resources, "payments", "mails")
@@ -240,7 +240,7 @@ async def test_two_clusters_share_a_redis_and_keep_off_each_others_groups(
     owners = {store.hget(f"bull:_jobgroups:{each}", "owner") for each in (group, their_group)}
     assert owners == {uid(shared.api), uid(island.api)}
 
-    # While theirs is away, ours drives both to the end, tells only of its own and removes that.
+    # While theirs is stopped, ours drives both groups, but reports and removes only its own.
     before = theirs.get("order")
     await client.work(mails)
     resources.reaches("order", state="COMPLETED")
@@ -271,14 +271,14 @@ async def test_cancelling_in_one_cluster_cancels_nothing_in_another(
 
 
 def uid(api: ApiServer) -> str:
-    """Return what tells a cluster from others."""
+    """Return the uid of a cluster."""
     return api.kubectl("get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
 
 
 # Operators that share a cluster
 
 
-async def test_whoever_hears_of_anothers_group_leaves_its_object_alone_and_takes_nothing_away(
+async def test_operators_of_one_cluster_change_only_their_own_objects_and_miss_no_entry(
     stage: Stage,
 ) -> None:
     worker = await stage.worker({"refund": fails_for_good("closed")})
@@ -288,7 +288,7 @@ async def test_whoever_hears_of_anothers_group_leaves_its_object_alone_and_takes
     await worker.kill()
     group, books = group_id(stage.resources, "order"), f"{PREFIX}:_jobgroups"
     with stage.operator("elsewhere", KOPF_RUN_NAMESPACES="default") as elsewhere:
-        # As the runbook says; for a group that has ended, nobody looks by himself.
+        # As in the runbook; ended groups are not reconciled without a change.
         worker = await stage.worker()
         await worker.manage("payments:compensation", "retry", job=f"{group}-0-undo")
         until(
@@ -307,14 +307,14 @@ async def test_whoever_hears_of_anothers_group_leaves_its_object_alone_and_takes
         assert stage.namespace not in elsewhere.log
 
 
-async def test_a_namespace_that_takes_no_more_events_holds_up_no_status(
+async def test_the_status_is_written_if_the_namespace_refuses_events(
     resources: Resources, worker: Starter
 ) -> None:
     client = await worker("bullmq6")
     queue = f"pay-{resources.namespace}"
     resources.apply(manifest("order", job("charge", queue)))
     resources.reaches("order", state="ACTIVE")
-    # Nothing empties it here, so the object stays; but the API server refuses whatever is new.
+    # No controller empties the namespace, so the object stays, but new objects are refused.
     resources.api.kubectl("delete", "namespace", resources.namespace, "--wait=false")
     await client.work(queue, {"charge": fails_for_good("no")})
     resources.reaches("order", state="FAILED")

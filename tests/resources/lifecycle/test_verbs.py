@@ -1,13 +1,13 @@
-"""The verbs of a life: cancel, delete, deadline, suspend, time to live."""
+"""Cancel, delete, deadline, suspend and time to live."""
 
 import pytest
 from redis import Redis
 
-from testbed.apiserver import KubectlError
-from testbed.resources import Resources, manifest
-from testbed.sagas import job, undo
-from testbed.stock import StockClient, hangs, returns
-from tests.handlers.looking import (
+from testbed.servers.stock import StockClient, hangs, returns
+from testbed.support.errors import Rejected
+from testbed.support.resources import Resources, manifest
+from testbed.support.sagas import job, undo
+from tests.resources.looking import (
     SOON,
     Starter,
     ends_in_redis,
@@ -25,7 +25,7 @@ from tests.handlers.looking import (
 async def half_done(
     resources: Resources, worker: Starter, flavour: str, **spec: object
 ) -> tuple[StockClient, str, str]:
-    """Have a group of which one job completed and one waits; return a worker, a queue, its id."""
+    """Run a group until one job completed and one waits; return a worker, a queue and its id."""
     payments, mails = own(resources, "payments", "mails")
     undos = {"charge": undo("refund", attempts=2, backoff=SOON)}
     jobs = (job("charge", payments), job("notify", mails))
@@ -39,12 +39,15 @@ async def half_done(
 # cancel
 
 
-def test_cancelling_before_creation_ends_it_with_nothing_in_redis(
+def test_cancelling_before_creation_leaves_nothing_in_redis(
     resources: Resources, store: Redis
 ) -> None:
     (payments,) = own(resources, "payments")
     resources.apply(manifest("order", job("charge", payments), cancel=True))
-    assert resources.stalls("order", "Cancelled") == "cancelled before it was created"
+    assert (
+        resources.stalls("order", "Cancelled")
+        == "spec.cancel was set before the group was created; no job ran"
+    )
     status = resources.status("order")
     assert status["state"] == "FAILED"
     assert status["finishedAt"]
@@ -52,7 +55,7 @@ def test_cancelling_before_creation_ends_it_with_nothing_in_redis(
     assert "finalizers" not in resources.get("order")["metadata"]
 
 
-def test_cancelling_what_is_suspended_ends_it(resources: Resources, store: Redis) -> None:
+def test_a_suspended_group_can_be_cancelled(resources: Resources, store: Redis) -> None:
     (payments,) = own(resources, "payments")
     resources.apply(manifest("order", job("charge", payments), suspend=True))
     resources.condition("order", "Reconciling", "True", "Suspended")
@@ -63,7 +66,7 @@ def test_cancelling_what_is_suspended_ends_it(resources: Resources, store: Redis
     assert keys_with(store, payments) == []
 
 
-async def test_cancelling_twice_is_cancelling_once(
+async def test_cancelling_twice_has_no_further_effect(
     resources: Resources, store: Redis, worker: Starter
 ) -> None:
     client, payments, _ = await half_done(resources, worker, "bullmq5")
@@ -71,7 +74,7 @@ async def test_cancelling_twice_is_cancelling_once(
     resources.patch("order", cancel=True)
     resources.reaches("order", state="COMPENSATING")
     resources.patch("order", cancel=True)
-    with pytest.raises(KubectlError, match="cancel cannot be taken back"):
+    with pytest.raises(Rejected, match="cancel cannot be set back to false"):
         resources.patch("order", cancel=False)
     await client.work(f"{payments}:compensation")
     resources.reaches("order", state="FAILED", undone="1/1")
@@ -83,11 +86,11 @@ async def test_an_ended_group_cannot_be_cancelled(resources: Resources, worker: 
     client, payments, _ = await half_done(resources, worker, "python")
     resources.patch("order", activeDeadlineSeconds=1)
     resources.reaches("order", state="COMPENSATING")
-    with pytest.raises(KubectlError, match="Cannot cancel group in state COMPENSATING"):
+    with pytest.raises(Rejected, match="Cannot cancel group in state COMPENSATING"):
         resources.patch("order", cancel=True)
     await client.work(f"{payments}:compensation")
     resources.reaches("order", state="FAILED")
-    with pytest.raises(KubectlError, match="Cannot cancel group in state FAILED"):
+    with pytest.raises(Rejected, match="Cannot cancel group in state FAILED"):
         resources.patch("order", cancel=True)
 
 
@@ -109,7 +112,7 @@ async def test_deleting_a_running_group_undoes_it_first_and_leaves_no_key(
     assert store.exists(f"bull:_jobgroups:tomb:{group}")
 
 
-async def test_deleting_tells_of_an_undo_that_failed_before_the_object_is_gone(
+async def test_deleting_posts_an_event_for_a_failed_undo(
     resources: Resources, worker: Starter
 ) -> None:
     client, payments, _ = await half_done(resources, worker, "bullmq5")
@@ -124,7 +127,7 @@ async def test_deleting_tells_of_an_undo_that_failed_before_the_object_is_gone(
     ]
 
 
-async def test_deleting_a_running_group_that_is_orphaned_lets_it_run_to_its_end(
+async def test_deleting_with_orphan_keeps_the_group_running(
     resources: Resources, store: Redis, worker: Starter
 ) -> None:
     client, payments, group = await half_done(resources, worker, "python", deletionPolicy="Orphan")
@@ -137,12 +140,12 @@ async def test_deleting_a_running_group_that_is_orphaned_lets_it_run_to_its_end(
     assert await runs(client, payments, "refund") == 0
 
 
-async def test_orphaning_frees_what_is_stuck_in_deletion(
+async def test_setting_orphan_releases_an_object_that_is_stuck_in_deletion(
     resources: Resources, store: Redis, worker: Starter
 ) -> None:
     client, payments, group = await half_done(resources, worker, "bullmq6")
     resources.delete("order")
-    resources.reaches("order", state="COMPENSATING")  # and nobody works on its undo
+    resources.reaches("order", state="COMPENSATING")  # its undo has no worker
     resources.patch("order", deletionPolicy="Orphan")
     resources.goes("order")
     assert saga(store, payments, group)["state"] == "COMPENSATING"
@@ -162,7 +165,9 @@ async def test_deleting_an_ended_group_removes_every_key_of_it(
     assert traces(store, group) == []
 
 
-def test_deleting_what_was_never_made_leaves_nothing(resources: Resources, store: Redis) -> None:
+def test_deleting_an_object_without_a_group_leaves_no_key(
+    resources: Resources, store: Redis
+) -> None:
     (payments,) = own(resources, "payments")
     resources.apply(manifest("order", job("charge", payments), suspend=True))
     resources.condition("order", "Reconciling", "True", "Suspended")
@@ -174,12 +179,12 @@ def test_deleting_what_was_never_made_leaves_nothing(resources: Resources, store
 # activeDeadlineSeconds
 
 
-def test_a_group_past_its_deadline_is_given_up(resources: Resources, store: Redis) -> None:
+def test_a_group_past_its_deadline_fails(resources: Resources, store: Redis) -> None:
     (payments,) = own(resources, "payments")
     resources.apply(manifest("order", job("charge", payments), activeDeadlineSeconds=1))
     status = resources.reaches("order", state="FAILED", cancelledCount=1)
     assert status["failure"] == {"reason": "DeadlineExceeded"}
-    assert status["events"][1]["message"] == "its deadline passed"
+    assert status["events"][1]["message"] == "spec.activeDeadlineSeconds passed"
     assert kinds(store, payments) == ["group:failed"]
 
 
@@ -212,7 +217,7 @@ async def test_a_deadline_never_ends_compensation(resources: Resources, worker: 
 # suspend
 
 
-async def test_a_suspended_group_is_made_once_it_is_released(
+async def test_a_suspended_group_is_created_once_it_is_resumed(
     resources: Resources, store: Redis, worker: Starter
 ) -> None:
     (payments,) = own(resources, "payments")
@@ -222,7 +227,7 @@ async def test_a_suspended_group_is_made_once_it_is_released(
     assert keys_with(store, payments) == []
     resources.patch("order", suspend=False)
     resources.reaches("order", state="ACTIVE")
-    with pytest.raises(KubectlError, match="Cannot suspend a group whose jobs were let go"):
+    with pytest.raises(Rejected, match="Cannot suspend a group whose jobs are already in Redis"):
         resources.patch("order", suspend=True)
     await (await worker("bullmq6")).work(payments)
     resources.reaches("order", state="COMPLETED")
@@ -232,7 +237,7 @@ async def test_a_suspended_group_is_made_once_it_is_released(
 
 
 @pytest.mark.parametrize("seconds", [0, 2])
-async def test_an_ended_group_goes_when_its_time_is_over(
+async def test_an_ended_object_is_deleted_after_its_time_to_live(
     resources: Resources, store: Redis, worker: Starter, seconds: int
 ) -> None:
     client, _, group = await half_done(resources, worker, "python", ttlSecondsAfterFinished=seconds)
@@ -252,7 +257,9 @@ async def test_the_time_to_live_may_be_set_after_the_end(
     assert traces(store, group) == []
 
 
-def test_what_was_cancelled_before_creation_goes_in_time_too(resources: Resources) -> None:
+def test_the_time_to_live_applies_to_objects_cancelled_before_creation(
+    resources: Resources,
+) -> None:
     body = manifest("order", job("charge", *own(resources, "payments")), cancel=True)
     body["spec"]["ttlSecondsAfterFinished"] = 2
     resources.apply(body)

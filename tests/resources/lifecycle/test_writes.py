@@ -3,11 +3,11 @@
 import re
 from collections import Counter
 
-from testbed.resources import manifest
-from testbed.sagas import job
-from testbed.stages import Stage
-from testbed.stock import hangs
-from testbed.waiting import wait_for
+from testbed.servers.stock import hangs
+from testbed.support.resources import manifest
+from testbed.support.sagas import job
+from testbed.support.stages import Stage
+from testbed.support.waiting import wait_for
 
 METRIC = re.compile(r"apiserver_request_total\{(.*)\} (\d+)")
 
@@ -23,7 +23,7 @@ def requests(stage: Stage) -> Counter[str]:
 
 
 def writes(stage: Stage, before: Counter[str]) -> int:
-    """Count what was written since, but for what kubectl created."""
+    """Count the writes since then, without those of kubectl."""
     since = requests(stage) - before
     assert since["DELETE jobgroups"] == since["POST events"] == 0
     return since["PATCH jobgroups"] + since["PUT jobgroups"]
@@ -41,10 +41,10 @@ async def test_three_jobs_that_succeed_cost_at_most_three_writes(stage: Stage) -
         assert 2 <= writes(stage, before) <= 3
 
 
-async def test_jobs_that_complete_one_after_the_other_are_told_of_in_a_few_writes(
+async def test_many_completing_jobs_cost_few_writes(
     stage: Stage,
 ) -> None:
-    # There is something new to tell every 50 ms.
+    # The counts change every 50 ms.
     jobs = [job(f"job-{n}", "payments", delay=50 * n) for n in range(60)]
     last = jobs[-1]["name"]
     with stage.operator():
@@ -58,7 +58,7 @@ async def test_jobs_that_complete_one_after_the_other_are_told_of_in_a_few_write
         assert writes(stage, before) <= len(jobs) / 4
 
 
-async def test_an_operator_that_starts_writes_nothing_where_nothing_changed(stage: Stage) -> None:
+async def test_a_restarted_operator_writes_nothing_if_nothing_changed(stage: Stage) -> None:
     backoff = {"type": "exponential", "delay": 1000}
     unfit = manifest("unfit", job("charge", "payments", attempts=50, backoff=backoff))
     resources = stage.resources
@@ -80,21 +80,21 @@ async def test_an_operator_that_starts_writes_nothing_where_nothing_changed(stag
     versions = [resources.get(name)["metadata"]["resourceVersion"] for name in names]
     before = requests(stage)
     with stage.operator():
-        # Objects are looked at one after the other, so the others have been when this one is made.
+        # Objects are reconciled in order: the others are done when this one's group is created.
         resources.apply(manifest("next", job("charge", "mails")))
         resources.reaches("next", state="ACTIVE")
         assert writes(stage, before) == 2
     assert [resources.get(name)["metadata"]["resourceVersion"] for name in names] == versions
 
 
-async def test_a_large_object_is_not_read_for_counts_that_are_not_due(stage: Stage) -> None:
-    # Its counts are written every eight seconds, and there are new ones in each.
+async def test_a_large_object_is_not_read_before_its_counts_are_due(stage: Stage) -> None:
+    # Its counts are written every eight seconds, and change in between.
     jobs = [{**job(f"job-{n}", "payments", delay=40 * n), "data": "x" * 2000} for n in range(200)]
     with stage.operator():
         await (await stage.client()).work("payments")
         before = requests(stage)
         await stage.send("POST", [("", manifest("order", *jobs))])
-        # Nor does this test read it.
+        # This test does not read it either.
         wait_for(lambda: stage.store.zcard("bull:payments:groups") == 1)
         [group] = stage.store.zrange("bull:payments:groups", 0, -1)
         key = f"bull:payments:groups:{group!s}"

@@ -1,4 +1,4 @@
-"""The operator with a wall clock that a test moves: ahead of the machine's by what a file says."""
+"""The operator with a wall clock that is ahead of the machine's by the seconds in a file."""
 
 import os
 import time

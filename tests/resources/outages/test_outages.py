@@ -1,4 +1,4 @@
-"""What the operator stands on goes away and comes back: the API server, the way to it, Redis.
+"""Outages of the API server, of the network to it, and of Redis.
 
 The operator stays up where waiting helps, says what is wrong on the objects and at /readyz, and
 goes on by itself. Where it ends, as when the lease could not be renewed, it is started anew, as
@@ -12,19 +12,19 @@ import pytest
 from aiohttp import web
 from redis import Redis
 
-from testbed.apiserver import ApiServer
-from testbed.operators import OperatorProcess
-from testbed.proxy import WRITES, Proxy, is_watch
-from testbed.resources import install_crds, manifest
-from testbed.stages import PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
-from testbed.waiting import wait_for
+from testbed.servers.apiserver import ApiServer
+from testbed.servers.operator import OperatorProcess
+from testbed.servers.proxy import WRITES, Proxy, is_watch
+from testbed.support.resources import install_crds, manifest
+from testbed.support.stages import PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
+from testbed.support.waiting import wait_for
 
-LOST = "Redis has lost the group, or this is another Redis; it is not run again"
+LOST = "Redis lost the group, or the operator uses another Redis; the group is not run again"
 
 
 @pytest.fixture
 async def kept(quiet_api: ApiServer, tmp_path: Path) -> AsyncIterator[Stage]:
-    """Set a stage whose Redis keeps its data over a crash."""
+    """Start a stage whose Redis keeps its data after a crash."""
     async with Stage(tmp_path, quiet_api, persistent=True) as stage:
         yield stage
 
@@ -51,10 +51,10 @@ def completes(stage: Stage, name: str) -> None:
     stage.resources.reaches(name, state="COMPLETED")
 
 
-# The way to the API server.
+# The API server.
 
 
-async def test_a_watch_that_is_cut_is_taken_up_again(stage: Stage, proxy: Proxy) -> None:
+async def test_an_interrupted_watch_is_resumed(stage: Stage, proxy: Proxy) -> None:
     operator = by_proxy(stage, proxy)
     await stage.worker()
     for number in range(3):
@@ -67,7 +67,7 @@ async def test_a_watch_that_is_cut_is_taken_up_again(stage: Stage, proxy: Proxy)
 
 
 @pytest.mark.parametrize("way", ["status", "event"])
-async def test_a_watch_that_is_too_old_begins_anew(stage: Stage, proxy: Proxy, way: str) -> None:
+async def test_an_expired_watch_starts_again(stage: Stage, proxy: Proxy, way: str) -> None:
     gone = {"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired", "message": ""}
     left = 1 if way == "status" else 2
 
@@ -108,11 +108,11 @@ async def test_writes_are_refused_with_429(stage: Stage, proxy: Proxy) -> None:
     proxy.refuse = lambda _: None
     stage.resources.reaches("order", state="COMPLETED")
     assert await stage.runs(worker, name="pay") == 1
-    assert f"[{stage.namespace}/order] 429: too many requests; again in" in operator.log
+    assert f"[{stage.namespace}/order] 429: too many requests; retrying in" in operator.log
     assert "Traceback" not in operator.log
 
 
-async def test_the_way_to_the_api_server_is_lost_for_a_while(stage: Stage, proxy: Proxy) -> None:
+async def test_the_api_server_does_not_answer_for_a_while(stage: Stage, proxy: Proxy) -> None:
     operator = by_proxy(stage, proxy)
     worker = await stage.worker()
     stage.resources.apply(manifest("order", PAY, WAIT, undos=UNDOS))
@@ -155,7 +155,7 @@ def ended(stage: Stage, name: str) -> bool:
 
 
 def ended_or(operator: OperatorProcess, holds: Callable[[], bool]) -> None:
-    """Wait until something holds or the operator has ended."""
+    """Wait until a condition holds or the operator has exited."""
     wait_for(lambda: operator.server.code is not None or holds())
 
 
@@ -167,8 +167,8 @@ async def test_redis_is_down_at_the_start(stage: Stage) -> None:
     operator = stage.operator()
     wait_for(lambda: operator.probe("/readyz")[0] == 503)
     assert operator.probe("/livez") == (200, "ok\n")
-    place = f"Redis at 127.0.0.1:{stage.redis.port} does not answer"
-    assert place in operator.probe("/readyz")[1]
+    failure = f"Redis at 127.0.0.1:{stage.redis.port} failed"
+    assert failure in operator.probe("/readyz")[1]
     stage.resources.apply(manifest("order", PAY, SHIP))
     stage.resources.condition("order", "Reconciling", "True", "RedisUnavailable")
     stage.redis.start_again()
@@ -209,7 +209,7 @@ async def test_redis_is_down_for_a_while(kept: Stage) -> None:
     ],
     ids=["read-only", "full"],
 )
-async def test_redis_takes_no_writes_for_a_while(
+async def test_redis_refuses_writes_for_a_while(
     stage: Stage, ill: str, well: str, said: str
 ) -> None:
     operator = stage.operator()
@@ -228,7 +228,7 @@ async def test_redis_takes_no_writes_for_a_while(
     assert "Traceback" not in operator.log
 
 
-async def test_redis_restarts_and_remembers(kept: Stage) -> None:
+async def test_redis_restarts_with_its_data(kept: Stage) -> None:
     operator = kept.operator()
     worker = await kept.worker()
     kept.resources.apply(manifest("order", PAY, WAIT))
@@ -240,7 +240,7 @@ async def test_redis_restarts_and_remembers(kept: Stage) -> None:
     assert operator.server.code is None
 
 
-async def test_redis_restarts_and_has_forgotten(stage: Stage) -> None:
+async def test_redis_restarts_without_its_data(stage: Stage) -> None:
     operator = stage.operator()
     await stage.worker()
     completes(stage, "ended")
@@ -256,7 +256,7 @@ async def test_redis_restarts_and_has_forgotten(stage: Stage) -> None:
     assert operator.server.code is None
 
 
-async def test_everything_in_redis_is_flushed(stage: Stage) -> None:
+async def test_redis_is_flushed(stage: Stage) -> None:
     operator = stage.operator()
     worker = await stage.worker()
     for name in ("first", "second"):
@@ -277,28 +277,26 @@ async def test_everything_in_redis_is_flushed(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("gone", ["*{uid}*", "bull:payments:*", "bull:_jobgroups:{uid}*"])
-async def test_a_running_group_is_deleted_from_redis_behind_our_back(
-    stage: Stage, gone: str
-) -> None:
+async def test_a_running_group_is_deleted_from_redis_by_hand(stage: Stage, gone: str) -> None:
     operator = stage.operator()
     stage.resources.apply(manifest("order", PAY, WAIT, undos=UNDOS))
     stage.resources.reaches("order", state="ACTIVE")
     uid = stage.resources.get("order")["metadata"]["uid"]
-    epoch = stage.store.get(f"{PREFIX}:_jobgroups:saga:epoch")
+    incarnation = stage.store.get(f"{PREFIX}:_jobgroups:saga:epoch")
     stage.store.delete(*stage.store.scan_iter(gone.format(uid=uid)))
     assert stage.resources.stalls("order", "RedisStateLost") == LOST
     left = keys_of(stage, "order")
     is_looked_at_again(stage)
     assert keys_of(stage, "order") == left
     assert stage.resources.status("order")["state"] == "ACTIVE"
-    assert stage.store.get(f"{PREFIX}:_jobgroups:saga:epoch") == epoch
+    assert stage.store.get(f"{PREFIX}:_jobgroups:saga:epoch") == incarnation
     stage.resources.delete("order")
     stage.resources.goes("order")
     assert operator.server.code is None
 
 
 def is_looked_at_again(stage: Stage) -> None:
-    """Change an object, and wait until that was seen: so it was looked at once more."""
+    """Change an object, and wait until it was reconciled."""
     stage.resources.patch("order", ttlSecondsAfterFinished=60)
     stage.resources.reaches("order", observedGeneration=2)
 

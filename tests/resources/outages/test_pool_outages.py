@@ -1,4 +1,4 @@
-"""A WorkerPool through a Redis that is away, and through operators that come and go."""
+"""A WorkerPool during outages of Redis and of the operator."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from testbed.apiserver import ApiServer
-from testbed.operators import OperatorProcess
-from testbed.resources import until
-from testbed.stages import Stage
-from testbed.workloads import Workloads, pool, workload
+from testbed.servers.apiserver import ApiServer
+from testbed.servers.operator import OperatorProcess
+from testbed.support.resources import until
+from testbed.support.stages import Stage
+from testbed.support.workloads import Workloads, pool, workload
 
 JUMPING = Path(__file__).with_name("jumping_clock.py")
 
 
 @dataclass
 class Ground:
-    """A stage with workloads, and an operator that may be ended and begun again."""
+    """A stage with workloads, and an operator that can be stopped and started."""
 
     stage: Stage
     workloads: Workloads = field(init=False)
@@ -36,7 +36,7 @@ class Ground:
         self.stage.free_lease()
 
     def jump(self, folder: Path) -> Path:
-        """Begin anew with a clock that is ahead by what the returned file says."""
+        """Start again with a clock that is ahead by the seconds in the returned file."""
         ahead = folder / "seconds-ahead"
         ahead.write_text("0")
         self.operator.server.stop()
@@ -54,7 +54,7 @@ async def ground(quiet_api: ApiServer, tmp_path: Path) -> AsyncIterator[Ground]:
         yield Ground(stage)
 
 
-async def test_while_redis_is_away_a_pool_holds(ground: Ground) -> None:
+async def test_a_pool_keeps_its_replicas_while_redis_is_down(ground: Ground) -> None:
     workloads, queue = ground.workloads, "payments:compensation"
     await ground.add(queue)
     workloads.apply(workload("undoers"), pool("undoers", queue, cooldownSeconds=1))
@@ -63,7 +63,7 @@ async def test_while_redis_is_away_a_pool_holds(ground: Ground) -> None:
     said = workloads.says("undoers", "Ready", "False", "RedisUnavailable")
     assert said.startswith("the workload is left as it is: ")
     workloads.says("undoers", "ScalingActive", "False", "RedisUnavailable")
-    # One that comes meanwhile says so too, and its workload is left alone.
+    # A pool created meanwhile reports it as well, and does not scale.
     workloads.apply(workload("late", 3), pool("late", "late", cooldownSeconds=0))
     workloads.says("late", "Ready", "False", "RedisUnavailable")
     assert (workloads.changes("undoers"), workloads.changes("late")) == (1, 0)
@@ -76,7 +76,7 @@ async def test_while_redis_is_away_a_pool_holds(ground: Ground) -> None:
     workloads.scales_to("late", 1)
 
 
-async def test_a_redis_that_refuses_is_not_called_away(ground: Ground) -> None:
+async def test_an_error_of_redis_is_not_reported_as_unavailable(ground: Ground) -> None:
     workloads, store = ground.workloads, ground.stage.store
     workloads.apply(workload("undoers", 2), pool("undoers", "quiet", cooldownSeconds=3600))
     workloads.says("undoers", "Ready", "True", "QueueNeverSeen")
@@ -88,20 +88,22 @@ async def test_a_redis_that_refuses_is_not_called_away(ground: Ground) -> None:
     assert workloads.changes("undoers") == 0
 
 
-async def test_a_clock_that_jumps_ahead_ends_no_cooldown(ground: Ground, tmp_path: Path) -> None:
+async def test_a_clock_that_jumps_ahead_does_not_end_a_cooldown(
+    ground: Ground, tmp_path: Path
+) -> None:
     workloads = ground.workloads
     clock = ground.jump(tmp_path)
     await ground.add("work")
     workloads.apply(workload("undoers", 2), pool("undoers", "work", cooldownSeconds=600))
     workloads.explains("undoers", "cooling down from 2 to 1")
     clock.write_text("86400")
-    # So that the pool is looked at by the new clock.
+    # So that the pool is reconciled with the new clock.
     await ground.add("work")
     until(lambda: workloads.status("undoers")["backlog"] == 2, lambda: "the job is not seen")
     assert workloads.changes("undoers") == 0
 
 
-async def test_a_clock_that_jumps_back_draws_out_no_cooldown(
+async def test_a_clock_that_jumps_back_does_not_prolong_a_cooldown(
     ground: Ground, tmp_path: Path
 ) -> None:
     workloads = ground.workloads
@@ -113,7 +115,7 @@ async def test_a_clock_that_jumps_back_draws_out_no_cooldown(
 
 
 @pytest.mark.parametrize("seconds", [-86400, 86400])
-async def test_a_clock_that_is_wrong_wakes_nobody_too_late_or_too_early(
+async def test_a_wrong_clock_does_not_change_when_a_delayed_job_counts(
     ground: Ground, tmp_path: Path, seconds: int
 ) -> None:
     workloads = ground.workloads
@@ -138,7 +140,7 @@ async def test_an_operator_that_starts_in_the_cooldown_finishes_it(ground: Groun
     assert workloads.changes("undoers") == 1
 
 
-async def test_jobs_that_came_without_an_operator_are_seen_by_the_next(ground: Ground) -> None:
+async def test_jobs_added_without_an_operator_are_counted_by_the_next(ground: Ground) -> None:
     workloads = ground.workloads
     workloads.apply(workload("undoers"), pool("undoers", "work"))
     workloads.says("undoers", "Ready", "True", "QueueNeverSeen")
@@ -149,12 +151,12 @@ async def test_jobs_that_came_without_an_operator_are_seen_by_the_next(ground: G
     until(lambda: "lastScale" in workloads.status("undoers"), lambda: "nothing is said of it")
 
 
-async def test_a_pool_at_rest_is_not_written(ground: Ground) -> None:
+async def test_an_idle_pool_is_not_written(ground: Ground) -> None:
     workloads = ground.workloads
     workloads.apply(workload("undoers"), pool("undoers", "quiet"))
     workloads.says("undoers", "Ready", "True", "QueueNeverSeen")
-    version = workloads.get("workerpool", "undoers")["metadata"]["resourceVersion"]
+    version = workloads.get("WorkerPool", "undoers")["metadata"]["resourceVersion"]
     ground.kill()
     ground.start()
     workloads.a_cooldown_passes()
-    assert workloads.get("workerpool", "undoers")["metadata"]["resourceVersion"] == version
+    assert workloads.get("WorkerPool", "undoers")["metadata"]["resourceVersion"] == version

@@ -1,4 +1,4 @@
-"""A Redis restored from a backup, and what becomes of groups made since: see docs/operations.md."""
+"""A Redis restored from a backup, and groups created since: see docs/operations.md."""
 
 import re
 import shutil
@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from jobgroup import keys
-from testbed.apiserver import ApiServer
-from testbed.resources import manifest
-from testbed.stages import PREFIX, WAIT, Stage
+from jobgroup.model import names
+from testbed import ROOT
+from testbed.servers.apiserver import ApiServer
+from testbed.support.resources import manifest
+from testbed.support.stages import PREFIX, WAIT, Stage
 
-OPERATIONS = Path(__file__).resolve().parents[2] / "docs/operations.md"
+OPERATIONS = ROOT / "docs/operations.md"
 
 
 NAMES = ("before", "since", "untold")
@@ -20,7 +21,7 @@ NAMES = ("before", "since", "untold")
 
 @pytest.fixture
 async def restored(quiet_api: ApiServer, tmp_path: Path) -> AsyncIterator[Stage]:
-    """Run a group from before a backup, one from after it and one of which no status tells yet.
+    """Run a group from before a backup, one from after it, and one that no status reports yet.
 
     Then restore the backup.
     """
@@ -54,18 +55,18 @@ def replace(target: Path, source: Path) -> None:
 
 
 def all_but_data(folder: str, names: list[str]) -> list[str]:
-    """Say which entries of a folder are not Redis' data."""
+    """Return the entries of a folder that are not data of Redis."""
     inside = Path(folder).name.startswith("appendonly")
     return [name for name in names if not inside and not name.startswith("appendonly")]
 
 
 def groups(stage: Stage) -> list[str]:
-    """Return the names of the resources whose groups Redis knows."""
+    """Return the names of the objects whose groups are in Redis."""
     uids = {name: stage.resources.get(name)["metadata"]["uid"] for name in NAMES}
-    return [name for name in NAMES if stage.store.exists(keys.parent(PREFIX, uids[name]))]
+    return [name for name in NAMES if stage.store.exists(names.parent_key(PREFIX, uids[name]))]
 
 
-async def test_what_was_made_since_a_backup_is_made_again_only_if_no_status_told_of_it(
+async def test_a_group_created_since_a_backup_is_created_again_if_no_status_reports_it(
     restored: Stage,
 ) -> None:
     with restored.operator():
@@ -75,7 +76,9 @@ async def test_what_was_made_since_a_backup_is_made_again_only_if_no_status_told
         assert groups(restored) == ["before", "untold"]
 
 
-async def test_what_was_made_since_a_backup_is_lost_if_redis_lost_its_name(restored: Stage) -> None:
+async def test_a_group_created_since_a_backup_is_lost_if_redis_has_a_new_incarnation(
+    restored: Stage,
+) -> None:
     (name,) = re.findall(r"redis-cli .+ DEL (\S+)", OPERATIONS.read_text())
     assert restored.store.delete(name) == 1
     with restored.operator():

@@ -1,4 +1,4 @@
-"""A WorkerPool among others: what it leaves alone, what it says, and how it recovers."""
+"""A WorkerPool beside others: conflicts, problems and their end."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -7,11 +7,11 @@ import kopf
 import pytest
 from redis import Redis
 
-from handlers.cluster import Cluster, Conflict
-from testbed.apiserver import KubectlError
-from testbed.resources import Resources, until
-from testbed.stock import StockClient
-from testbed.workloads import Workloads, autoscaler, pool, workload
+from handlers.kube.client import ApiClient, Conflict
+from testbed.servers.stock import StockClient
+from testbed.support.errors import Rejected
+from testbed.support.resources import Resources, until
+from testbed.support.workloads import Workloads, autoscaler, pool, workload
 
 Worker = Callable[..., Awaitable[StockClient]]
 
@@ -29,7 +29,7 @@ async def test_of_two_pools_the_older_scales(workloads: Workloads, worker: Worke
     )
 
     def age(name: str) -> tuple[str, str]:
-        meta = workloads.get("workerpool", name)["metadata"]
+        meta = workloads.get("WorkerPool", name)["metadata"]
         return meta["creationTimestamp"], meta["uid"]
 
     older, younger = sorted(queues, key=age)
@@ -42,7 +42,7 @@ async def test_of_two_pools_the_older_scales(workloads: Workloads, worker: Worke
     await client.add(queues[older], "waits")
     workloads.scales_to("shared", 1)
 
-    # Its pool gone, the workload stays as it is, and the other takes over.
+    # After the deletion of its pool, the other pool scales the workload.
     workloads.resources.kubectl("delete", "workerpool", older)
     workloads.scales_to("shared", 2)
     workloads.says(younger, "Ready", "True", "Counting")
@@ -66,7 +66,7 @@ async def test_a_deleted_pool_leaves_its_workload_as_it_is(
     assert workloads.changes("left") == 1
 
 
-async def test_a_missing_workload_is_named_and_scaled_when_it_comes(
+async def test_a_missing_workload_is_reported_and_scaled_once_it_exists(
     workloads: Workloads, worker: Worker
 ) -> None:
     queue = workloads.queue("early")
@@ -79,14 +79,15 @@ async def test_a_missing_workload_is_named_and_scaled_when_it_comes(
     workloads.says("early", "Ready", "True", "Counting")
 
 
-async def test_it_stands_back_for_an_autoscaler_and_comes_back(
+async def test_a_pool_does_not_scale_while_an_autoscaler_does(
     workloads: Workloads, worker: Worker
 ) -> None:
     queue = workloads.queue("both")
     workloads.apply(workload("both"), autoscaler("keda", "both"), pool("both", queue))
     await (await worker()).add(queue, "waits")
     said = workloads.says("both", "Stalled", "True", "HorizontalPodAutoscaler")
-    assert said == "the HorizontalPodAutoscaler keda scales Deployment both: it is left alone"
+    scaler = "the HorizontalPodAutoscaler keda"
+    assert said == f"{scaler} scales Deployment both; the pool does not scale it"
     until(lambda: workloads.status("both").get("backlog") == 1, lambda: "the job is not counted")
     assert workloads.changes("both") == 0
     workloads.resources.kubectl("delete", "hpa", "keda")
@@ -102,14 +103,14 @@ async def test_it_stands_back_for_an_autoscaler_and_comes_back(
         ({"apiVersion": "example.org/v1", "kind": "Deployment", "name": "x"}, "TargetMissing"),
     ],
 )
-def test_what_cannot_be_scaled_is_said(
+def test_a_workload_that_cannot_be_scaled_is_reported(
     workloads: Workloads, target: dict[str, Any], reason: str
 ) -> None:
     workloads.apply(pool("odd", workloads.queue("odd"), scaleTargetRef=target))
     assert workloads.says("odd", "Stalled", "True", reason)
 
 
-async def test_whoever_scales_by_hand_is_corrected_only_by_what_waits(
+async def test_a_manual_scaling_is_corrected_only_for_waiting_jobs(
     workloads: Workloads, worker: Worker
 ) -> None:
     queue = workloads.queue("hand")
@@ -124,38 +125,38 @@ async def test_whoever_scales_by_hand_is_corrected_only_by_what_waits(
     assert workloads.replicas("hand") == 4
 
 
-async def test_a_leader_that_wakes_too_late_scales_nothing(
+async def test_a_scaling_of_a_changed_workload_is_refused(
     workloads: Workloads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(workloads.resources.api.operator))
     workloads.apply(workload("moved", 1))
     path = f"/apis/apps/v1/namespaces/{workloads.resources.namespace}/deployments/moved"
-    cluster = Cluster(kopf.OperatorSettings())
+    api = ApiClient(kopf.OperatorSettings())
     try:
-        read = await cluster.request("GET", path)
+        read = await api.request("GET", path)
         workloads.resources.kubectl("scale", "deployment", "moved", "--replicas=3")
         with pytest.raises(Conflict):
-            await cluster.scale(path, read["metadata"]["resourceVersion"], 0)
+            await api.scale(path, read["metadata"]["resourceVersion"], 0)
     finally:
-        await cluster.close()
+        await api.close()
     assert workloads.replicas("moved") == 3
 
 
-async def test_a_queue_that_cannot_be_read_holds_its_own_pool_alone(
+async def test_an_unreadable_queue_blocks_only_its_own_pool(
     workloads: Workloads, worker: Worker, store: Redis
 ) -> None:
-    spoilt, sound = workloads.queue("spoilt"), workloads.queue("sound")
-    store.set(f"bull:{spoilt}:wait", "no list")
-    workloads.apply(*(workload(name) for name in ("spoilt", "sound")))
-    workloads.apply(pool("spoilt", spoilt), pool("sound", sound))
-    assert "WRONGTYPE" in workloads.says("spoilt", "Ready", "False", "RedisError")
+    corrupt, sound = workloads.queue("corrupt"), workloads.queue("sound")
+    store.set(f"bull:{corrupt}:wait", "no list")
+    workloads.apply(*(workload(name) for name in ("corrupt", "sound")))
+    workloads.apply(pool("corrupt", corrupt), pool("sound", sound))
+    assert "WRONGTYPE" in workloads.says("corrupt", "Ready", "False", "RedisError")
     client = await worker()
     await client.add(sound, "waits")
     workloads.scales_to("sound", 1)
-    store.delete(f"bull:{spoilt}:wait")
-    await client.add(spoilt, "waits")
-    workloads.scales_to("spoilt", 1)
-    workloads.says("spoilt", "Ready", "True", "Counting")
+    store.delete(f"bull:{corrupt}:wait")
+    await client.add(corrupt, "waits")
+    workloads.scales_to("corrupt", 1)
+    workloads.says("corrupt", "Ready", "True", "Counting")
 
 
 @pytest.mark.parametrize(
@@ -181,25 +182,25 @@ async def test_a_queue_that_cannot_be_read_holds_its_own_pool_alone(
         ({"replicas": 3}, "unknown field"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(
+def test_an_invalid_pool_is_refused(
     workloads: Workloads, spec: dict[str, Any], sentence: str
 ) -> None:
     made = pool("bad", "payments:compensation")
     made["spec"] |= spec
-    with pytest.raises(KubectlError, match=sentence.replace("[", r"\[")):
-        workloads.apply(made)
+    with pytest.raises(Rejected, match=sentence.replace("[", r"\[")):
+        workloads.resources.user.create(made)
 
 
-def test_queue_and_target_stay(workloads: Workloads) -> None:
+def test_queue_and_target_cannot_be_changed(workloads: Workloads) -> None:
     queue = workloads.queue("stays")
     workloads.apply(pool("stays", queue))
-    with pytest.raises(KubectlError, match="queueName cannot be changed: make a new WorkerPool"):
+    with pytest.raises(Rejected, match="queueName cannot be changed: create a new WorkerPool"):
         workloads.apply(pool("stays", "another"))
-    with pytest.raises(KubectlError, match="scaleTargetRef cannot be changed"):
+    with pytest.raises(Rejected, match="scaleTargetRef cannot be changed"):
         workloads.apply(pool("stays", queue, "another"))
 
 
-def test_kubectl_shows_what_one_asks_first(workloads: Workloads) -> None:
+def test_the_columns_of_kubectl_get(workloads: Workloads) -> None:
     queue = workloads.queue("seen")
     workloads.apply(workload("seen", 1), pool("seen", queue, minReplicas=1))
     workloads.says("seen", "Ready", "True", "QueueNeverSeen")

@@ -1,15 +1,15 @@
-"""A WorkerPool: workers are there when jobs appear, and go only when their queue is quiet."""
+"""A WorkerPool scales up when jobs appear, and down only when its queue is calm."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from testbed.resources import Resources, manifest
-from testbed.sagas import job, undo
-from testbed.stock import StockClient, fails_for_good, hangs
-from testbed.waiting import eventually
-from testbed.workloads import Workloads, pool, workload
+from testbed.servers.stock import StockClient, fails_for_good, hangs
+from testbed.support.resources import Resources, manifest
+from testbed.support.sagas import job, undo
+from testbed.support.waiting import eventually
+from testbed.support.workloads import Workloads, pool, workload
 
 Worker = Callable[..., Awaitable[StockClient]]
 
@@ -19,7 +19,7 @@ def workloads(resources: Resources) -> Workloads:
     return Workloads(resources)
 
 
-async def test_undos_wake_a_deployment_and_it_sleeps_again(
+async def test_undos_scale_a_deployment_up_and_then_down(
     workloads: Workloads, worker: Worker
 ) -> None:
     queue, resources = workloads.queue("pay"), workloads.resources
@@ -33,10 +33,10 @@ async def test_undos_wake_a_deployment_and_it_sleeps_again(
     resources.apply(manifest("order", *jobs, job("refuse", queue, delay=1500), undos=undos))
     workloads.scales_to("undoers", 3)
     assert workloads.changes("undoers") == 1
-    workloads.explains("undoers", "3 jobs, 1 a replica")
+    workloads.explains("undoers", "3 jobs, 1 per replica")
     status = workloads.status("undoers")
     assert (status["desiredReplicas"], status["replicas"], status["backlog"]) == (3, 3, 3)
-    assert status["lastScale"]["reason"] == "3 jobs, 1 a replica"
+    assert status["lastScale"]["reason"] == "3 jobs, 1 per replica"
 
     await client.work(f"{queue}:compensation", {"refund": hangs()}, concurrency=3)
     resources.reaches("order", state="COMPENSATING", undone="0/3")
@@ -47,7 +47,7 @@ async def test_undos_wake_a_deployment_and_it_sleeps_again(
     assert workloads.changes("undoers") == 2
     workloads.explains("undoers", "nothing to do")
     events = resources.events("undoers")
-    assert ("Normal", "Scaled", "from 0 to 3: 3 jobs, 1 a replica") in events
+    assert ("Normal", "Scaled", "from 0 to 3: 3 jobs, 1 per replica") in events
     assert ("Normal", "Scaled", "from 3 to 0: nothing to do") in events
 
 
@@ -59,20 +59,22 @@ async def test_a_burst_is_one_write(workloads: Workloads, worker: Worker) -> Non
     await client.manage(queue, "addBulk", [{"name": "send", "data": {}} for _ in range(45)])
     workloads.scales_to("mailers", 5)
     workloads.says("mailers", "Ready", "True", "Counting")
-    found = workloads.get("deployment", "mailers")
+    found = workloads.get("Deployment", "mailers")
     assert found["metadata"]["generation"] == 2
     writers = [
         (each["manager"], each.get("subresource")) for each in found["metadata"]["managedFields"]
     ]
     assert ("jobgroup-operator", "scale") in writers
-    # More than the most: told, and within bounds.
+    # More jobs than the maximum: reported, and within bounds.
     await client.manage(queue, "addBulk", [{"name": "send", "data": {}} for _ in range(100)])
     workloads.scales_to("mailers", 10)
-    workloads.explains("mailers", "145 jobs would need 15, at most 10")
+    workloads.explains("mailers", "145 jobs need 15 replicas, maxReplicas is 10")
     assert workloads.changes("mailers") == 2
 
 
-async def test_nobody_at_work_is_killed(workloads: Workloads, worker: Worker) -> None:
+async def test_no_workload_is_scaled_down_while_a_job_is_active(
+    workloads: Workloads, worker: Worker
+) -> None:
     queue = workloads.queue("ship")
     quick: dict[str, Any] = {"cooldownSeconds": 1, "jobsPerReplica": 1}
     workloads.apply(workload("shippers"), pool("shippers", queue, **quick))
@@ -81,12 +83,12 @@ async def test_nobody_at_work_is_killed(workloads: Workloads, worker: Worker) ->
     for name in ("long", "short", "short"):
         await client.add(queue, name)
     workloads.apply(workload("others", 3), pool("others", queue, **quick))
-    busy = "1 job active, and none may be killed"
+    busy = "1 job active, not scaling down"
     workloads.explains("others", busy)
     workloads.a_cooldown_passes()
     assert workloads.replicas("others") == 3
 
-    # Nor when the worker is dead: one that is started will find its job.
+    # Nor when the worker is dead: a new one will run its job.
     await client.kill()
     workloads.a_cooldown_passes()
     assert workloads.replicas("others") == 3
@@ -96,9 +98,7 @@ async def test_nobody_at_work_is_killed(workloads: Workloads, worker: Worker) ->
     workloads.scales_to("others", 0)
 
 
-async def test_short_jobs_that_keep_coming_keep_a_pool_awake(
-    workloads: Workloads, worker: Worker
-) -> None:
+async def test_frequent_short_jobs_keep_the_replicas(workloads: Workloads, worker: Worker) -> None:
     queue, quiet = workloads.queue("short"), workloads.queue("quiet")
     client = await worker()
     await client.work(queue)
@@ -106,7 +106,7 @@ async def test_short_jobs_that_keep_coming_keep_a_pool_awake(
     workloads.apply(workload("asleep", 1), pool("asleep", quiet, cooldownSeconds=6))
 
     async def the_other_sleeps() -> bool:
-        # Done before anybody looks: only the queue's events tell of it.
+        # Completed before the next count: only the queue's events show it.
         await client.heard("completed", id=await client.add(queue, "short"))
         return workloads.replicas("asleep") == 0
 
@@ -122,10 +122,10 @@ async def test_a_pool_shrinks_after_its_cooldown_and_keeps_its_minimum(
     bounds: dict[str, Any] = {"minReplicas": 1, "cooldownSeconds": 3}
     workloads.apply(workload("idlers", 4), pool("idlers", queue, **bounds))
     workloads.scales_to("idlers", 1)
-    workloads.explains("idlers", f'the queue "{queue}" has never been seen')
+    workloads.explains("idlers", f'the queue "{queue}" is not in Redis yet; check spec.queueName')
     last = workloads.status("idlers")["lastScale"]
     assert (last["fromReplicas"], last["toReplicas"]) == (4, 1)
-    assert last["reason"] == "nothing to do, at least 1"
+    assert last["reason"] == "nothing to do, minReplicas is 1"
 
 
 async def test_a_paused_pool_only_counts(workloads: Workloads, worker: Worker) -> None:
@@ -141,7 +141,7 @@ async def test_a_paused_pool_only_counts(workloads: Workloads, worker: Worker) -
     workloads.says("held", "ScalingActive", "True", "Counting")
 
 
-async def test_a_paused_queue_needs_nobody(workloads: Workloads, worker: Worker) -> None:
+async def test_a_paused_queue_needs_no_worker(workloads: Workloads, worker: Worker) -> None:
     queue = workloads.queue("stopped")
     client = await worker()
     await client.manage(queue, "pause")
@@ -153,7 +153,7 @@ async def test_a_paused_queue_needs_nobody(workloads: Workloads, worker: Worker)
     workloads.scales_to("stopped", 1)
 
 
-async def test_a_retry_far_away_lets_the_pool_sleep_and_wakes_it(
+async def test_a_pool_scales_down_before_a_distant_retry_and_up_for_it(
     workloads: Workloads, worker: Worker
 ) -> None:
     queue = workloads.queue("later")
@@ -161,9 +161,9 @@ async def test_a_retry_far_away_lets_the_pool_sleep_and_wakes_it(
     await client.add(queue, "retry", delay=15_000)
     workloads.apply(workload("later", 1), pool("later", queue, cooldownSeconds=2))
     workloads.scales_to("later", 0)
-    # Nothing stirs in the queue, and nobody promotes the job.
+    # The queue has no event, and no worker promotes the job.
     workloads.scales_to("later", 1)
-    workloads.explains("later", "1 job, 5 a replica")
+    workloads.explains("later", "1 job, 5 per replica")
     assert workloads.status("later")["jobs"]["delayed"] == 1
 
 
@@ -173,7 +173,7 @@ async def test_a_statefulset_is_scaled_too(workloads: Workloads, worker: Worker)
     made = pool("keepers", queue, scaleTargetRef=target)
     workloads.apply(workload("keepers", 0, "StatefulSet"), made)
     await (await worker()).add(queue, "waits")
-    workloads.scales_to("keepers", 1, "statefulset")
+    workloads.scales_to("keepers", 1, "StatefulSet")
 
 
 async def test_two_workloads_may_share_a_queue(workloads: Workloads, worker: Worker) -> None:

@@ -1,15 +1,15 @@
-"""VAL-10, 11, 12: a running group can be given up, an ended one cannot."""
+"""VAL-10, 11, 12: a running group can be cancelled, an ended one cannot."""
 
 import pytest
 
 from jobgroup import GroupNotFoundError, InvalidGroupStateError
-from testbed.sagas import GROUP_EVENTS, Sagas, job, undo
-from testbed.stock import StockClient
+from testbed.servers.stock import StockClient
+from testbed.support.sagas import GROUP_EVENTS, Sagas, job, undo
 
 HOUR = 3_600_000
 
 
-async def test_val_10_cancelling_undoes_what_completed(sagas: Sagas, client: StockClient) -> None:
+async def test_val_10_cancelling_undoes_completed_jobs(sagas: Sagas, client: StockClient) -> None:
     await client.listen("payments", *GROUP_EVENTS)
     order = await sagas.add(
         job("charge", "payments"),
@@ -61,6 +61,6 @@ async def test_val_12_a_completed_group_cannot_be_cancelled(
     assert (await sagas.read(order.group_id)).state == "COMPLETED"
 
 
-async def test_val_12_a_group_that_is_not_there_cannot_be_cancelled(sagas: Sagas) -> None:
+async def test_val_12_a_missing_group_cannot_be_cancelled(sagas: Sagas) -> None:
     with pytest.raises(GroupNotFoundError, match=r"^Group nonexistent not found$"):
         await sagas.groups.cancel_group("nonexistent")

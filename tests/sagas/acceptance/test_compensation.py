@@ -1,10 +1,10 @@
-"""VAL-06, 07, 08, 09, 19, 20: a failure undoes what completed, and only that."""
+"""VAL-06, 07, 08, 09, 19, 20: a failure undoes the jobs that completed, and no others."""
 
 import json
 from typing import Any
 
-from testbed.sagas import GROUP_EVENTS, Sagas, job, undo
-from testbed.stock import StockClient, fails, fails_for_good, hangs, returns
+from testbed.servers.stock import StockClient, fails, fails_for_good, hangs, returns
+from testbed.support.sagas import GROUP_EVENTS, Sagas, job, undo
 
 SOON = {"type": "fixed", "delay": 1}
 
@@ -171,7 +171,7 @@ async def test_val_09_an_undo_that_fails_for_good_fails_the_compensation(
     ]
 
 
-async def test_val_19_an_undo_is_given_what_its_job_returned(
+async def test_val_19_an_undo_receives_the_result_of_its_job(
     sagas: Sagas, client: StockClient
 ) -> None:
     returned: Any = {"transactionId": "tx-456", "to": "Zoë", "parts": [99.99, None, {}, []]}

@@ -1,10 +1,10 @@
-"""VAL-04, 05: a group completes when, and only when, all its jobs have."""
+"""VAL-04, 05: a group completes if and only if all its jobs complete."""
 
 import asyncio
 
-from testbed.fixtures import ClientStarter
-from testbed.sagas import GROUP_EVENTS, Sagas, job
-from testbed.stock import StockClient, hangs
+from testbed.servers.stock import StockClient, hangs
+from testbed.support.fixtures import ClientStarter
+from testbed.support.sagas import GROUP_EVENTS, Sagas, job
 
 ORDER = (job("charge", "payments"), job("reserve", "inventory"), job("notify", "mails"))
 

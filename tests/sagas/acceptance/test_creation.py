@@ -1,4 +1,4 @@
-"""VAL-01, 02, 03, 18: a group is created whole or not at all."""
+"""VAL-01, 02, 03, 18: a group is created with all its jobs, or not at all."""
 
 import json
 
@@ -10,8 +10,8 @@ from jobgroup import (
     JobInGroupError,
     UnknownCompensationError,
 )
-from testbed.sagas import Sagas, job, undo
-from testbed.stock import StockClient
+from testbed.servers.stock import StockClient
+from testbed.support.sagas import Sagas, job, undo
 
 
 async def test_val_01_a_group_is_created_with_all_its_jobs(
@@ -37,7 +37,7 @@ async def test_val_02_a_group_without_jobs_is_refused(sagas: Sagas) -> None:
     assert await sagas.keys() == []
 
 
-async def test_val_03_an_undo_of_a_job_that_is_not_there_is_refused(sagas: Sagas) -> None:
+async def test_val_03_an_undo_for_a_missing_job_is_refused(sagas: Sagas) -> None:
     with pytest.raises(
         UnknownCompensationError, match=r'^Compensation key "chrage" does not match any job name$'
     ):

@@ -1,7 +1,7 @@
-"""VAL-16, 17: delayed and prioritized jobs are members like any other."""
+"""VAL-16, 17: delayed and prioritized jobs can be members."""
 
-from testbed.sagas import Sagas, job
-from testbed.stock import StockClient, fails_for_good
+from testbed.servers.stock import StockClient, fails_for_good
+from testbed.support.sagas import Sagas, job
 
 
 async def test_val_16_a_delayed_job_is_cancelled(sagas: Sagas, client: StockClient) -> None:

@@ -1,8 +1,8 @@
-"""VAL-13, 14, 15: what is asked about a group is answered as it is now."""
+"""VAL-13, 14, 15: the current state of a group and of its jobs can be read."""
 
 from jobgroup import GroupJob
-from testbed.sagas import Sagas, job
-from testbed.stock import StockClient, hangs
+from testbed.servers.stock import StockClient, hangs
+from testbed.support.sagas import Sagas, job
 
 
 async def test_val_13_the_state_of_a_group(sagas: Sagas, client: StockClient) -> None:
@@ -21,7 +21,7 @@ async def test_val_13_the_state_of_a_group(sagas: Sagas, client: StockClient) ->
     await sagas.ends(order.group_id)
 
 
-async def test_val_14_the_state_of_a_group_that_is_not_there(sagas: Sagas) -> None:
+async def test_val_14_the_state_of_a_missing_group(sagas: Sagas) -> None:
     assert await sagas.groups.get_group_state("nonexistent") is None
 
 

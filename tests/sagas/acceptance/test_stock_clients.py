@@ -1,13 +1,14 @@
-"""VAL-21: whatever stock clients do to queues, no saga ends wrongly, hangs, or loses an undo."""
+"""VAL-21: no operation of a stock client makes a saga end wrongly, hang, or lose an undo."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from jobgroup import GroupNode, keys
-from testbed.sagas import GROUP_EVENTS, Sagas, job, undo
-from testbed.stock import StockClient, fails, fails_for_good, hangs, returns
+from jobgroup import GroupNode
+from jobgroup.model import names
+from testbed.servers.stock import StockClient, fails, fails_for_good, hangs, returns
+from testbed.support.sagas import GROUP_EVENTS, Sagas, job, undo
 
 UNDOS = {"charge": undo("refund"), "reserve": undo("restock"), "notify": undo("retract")}
 ORDER = (job("charge", "payments"), job("reserve", "inventory"), job("notify", "mails"))
@@ -26,7 +27,7 @@ Taking = Callable[[str], tuple[Any, ...]]
         pytest.param(lambda _: ("obliterate",), id="obliterate"),
     ],
 )
-async def test_val_21_a_waiting_member_taken_away_has_failed(
+async def test_val_21_a_removed_waiting_member_counts_as_failed(
     sagas: Sagas, client: StockClient, take: Taking
 ) -> None:
     order = await sagas.add(*ORDER, undos=UNDOS)
@@ -50,7 +51,7 @@ async def test_val_21_a_waiting_member_taken_away_has_failed(
         pytest.param(lambda _: ("obliterate",), id="obliterate"),
     ],
 )
-async def test_val_21_a_completed_member_taken_away_is_still_undone(
+async def test_val_21_a_removed_completed_member_is_still_undone(
     sagas: Sagas, client: StockClient, take: Taking
 ) -> None:
     order = await sagas.add(*ORDER, undos=UNDOS)
@@ -65,7 +66,7 @@ async def test_val_21_a_completed_member_taken_away_is_still_undone(
     assert (await sagas.read(order.group_id)).state == "FAILED"
 
 
-async def test_val_21_looking_and_pausing_change_nothing(sagas: Sagas, client: StockClient) -> None:
+async def test_val_21_reading_and_pausing_change_nothing(sagas: Sagas, client: StockClient) -> None:
     await client.listen("payments", *GROUP_EVENTS)
     order = await sagas.add(*ORDER, undos=UNDOS)
     await client.work("payments")
@@ -85,7 +86,7 @@ async def test_val_21_looking_and_pausing_change_nothing(sagas: Sagas, client: S
     assert [event for event, _ in await sagas.told(client, "payments")] == ["group:completed"]
 
 
-async def test_val_21_a_member_retried_while_compensating_gets_its_one_undo(
+async def test_val_21_a_member_retried_while_compensating_gets_one_undo(
     sagas: Sagas, client: StockClient
 ) -> None:
     order = await sagas.add(*ORDER, undos=UNDOS)
@@ -107,7 +108,7 @@ async def test_val_21_a_member_retried_while_compensating_gets_its_one_undo(
         pytest.param(lambda _: {"method": "retryJobs"}, id="in-bulk"),
     ],
 )
-async def test_val_21_a_member_retried_after_the_end_gets_its_one_undo(
+async def test_val_21_a_member_retried_after_the_end_gets_one_undo(
     sagas: Sagas, client: StockClient, retry: Callable[[str], dict[str, str]]
 ) -> None:
     await client.listen("payments", *GROUP_EVENTS)
@@ -119,7 +120,7 @@ async def test_val_21_a_member_retried_after_the_end_gets_its_one_undo(
 
     await client.manage("inventory", **retry(order.jobs[1].job_id))
     await client.heard("completed", name="reserve")
-    await sagas.driver.resync(ended=True)
+    await sagas.driver.resync(failed=True)
     late = await client.heard("completed", name="restock")
     assert late["id"] == f"{order.jobs[1].job_id}-undo"
     after = await sagas.reaches(order.group_id, completed_count=2, failed_count=0, undone_count=2)
@@ -161,7 +162,7 @@ async def test_val_21_a_completed_member_run_again_completes_its_group_once(
     assert [event for event, _ in await sagas.told(client, "payments")] == ["group:completed"]
 
 
-async def test_val_21_removing_orphaned_jobs_finds_none_of_ours(
+async def test_val_21_removing_orphaned_jobs_keeps_our_jobs(
     sagas: Sagas, start_client: Callable[[str], Awaitable[StockClient]]
 ) -> None:
     client = await start_client("bullmq6")
@@ -171,14 +172,14 @@ async def test_val_21_removing_orphaned_jobs_finds_none_of_ours(
         for queue in ("payments", "payments:compensation", "inventory", "mails", "_jobgroups"):
             await client.manage(queue, "removeOrphanedJobs")
 
-    epoch = await sagas.groups.store.epoch()
+    incarnation = await sagas.groups.store.incarnation()
     done = await sagas.add(job("pack", "parcels"))
     await client.work("parcels")
     await sagas.ends(done.group_id)
     await remove_orphans()
     assert (await sagas.read(done.group_id)).state == "COMPLETED"
-    assert await sagas.groups.store.epoch() == epoch
-    await sagas.redis.delete(keys.epoch(sagas.prefix))
+    assert await sagas.groups.store.incarnation() == incarnation
+    await sagas.redis.delete(names.incarnation_key(sagas.prefix))
 
     await client.work("payments", {"charge": returns("tx-1")})
     await sagas.reaches(order.group_id, completed_count=1)
@@ -192,7 +193,7 @@ async def test_val_21_removing_orphaned_jobs_finds_none_of_ours(
 
 
 async def undone(sagas: Sagas, client: StockClient, order: GroupNode) -> list[str]:
-    """Let the undos run, wait for the end, and name each undo as often as it started."""
+    """Run the undos, wait for the end, and return the name of each undo that started."""
     for member in order.jobs:
         await client.work(f"{member.queue_name}:compensation")
     await sagas.ends(order.group_id)

@@ -1,4 +1,4 @@
-"""What many worlds share, one after the other: a Redis, stock queues, and the scripts by budget."""
+"""What successive worlds share: a Redis, stock queues, and the scripts for each budget."""
 
 import re
 import shutil
@@ -9,11 +9,11 @@ from pathlib import Path
 
 from redis.asyncio import Redis
 
-from jobgroup.scripts import FOLDER, Script, load
-from jobgroup.store import Store
-from tests.sagas import instant
-from tests.sagas.look import Looker
-from tests.sagas.stock_queue import StockConnection, StockQueue
+from jobgroup.store.scripts import FOLDER, Script, load
+from jobgroup.store.store import Store
+from tests.sagas.histories import instant
+from tests.sagas.histories.look import Looker
+from tests.sagas.histories.stock_queue import StockConnection, StockQueue
 
 # Groups are small, and a call's budget of 200 jobs would never be used up: the scripts run from
 # copies in which it is one of these.
@@ -23,7 +23,7 @@ QUEUES = ("a", "b", "a:compensation", "b:compensation")
 
 @dataclass(frozen=True)
 class Kit:
-    """The scripts, with one budget."""
+    """The scripts with one budget."""
 
     store: Store
     looker: Looker
@@ -32,7 +32,7 @@ class Kit:
 
 @dataclass(frozen=True)
 class Ground:
-    """Where worlds stand."""
+    """The shared parts of all worlds."""
 
     redis: Redis
     prefix: str
@@ -42,7 +42,7 @@ class Ground:
 
 @contextmanager
 def ground(redis_url: str, prefix: str, workshop: Path, lua: Path = FOLDER) -> Iterator[Ground]:
-    """Lay the ground for worlds that run the scripts of a folder."""
+    """Create the shared parts for worlds that run the scripts of a folder."""
     redis = instant.connect(redis_url)
     connection = StockConnection(redis)
     queues = {name: StockQueue(connection, prefix, name) for name in QUEUES}
@@ -56,7 +56,7 @@ def ground(redis_url: str, prefix: str, workshop: Path, lua: Path = FOLDER) -> I
 
 
 def with_budget(lua: Path, folder: Path, budget: int) -> Path:
-    """Copy the scripts and let a call touch only so many jobs."""
+    """Copy the scripts and limit how many jobs one call changes."""
     shutil.copytree(lua, folder)
     for script in ("includes/settle.lua", "remove_group.lua"):
         text, found = re.subn(r"= 200\b", f"= {budget}", (folder / script).read_text())

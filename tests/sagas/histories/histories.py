@@ -1,7 +1,7 @@
 """Random histories: stock clients, people, callers and drivers on the same groups, in any order.
 
-No rule has a precondition: which rules are tried must not depend on what Redis chose to do, or no
-history could be run again. A step that is about nothing does nothing.
+No rule has a precondition: a history could not be repeated if the choice of rules depended on what
+Redis did. A step that does not apply does nothing.
 """
 
 from collections.abc import Coroutine, Iterable
@@ -17,12 +17,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from jobgroup import keys
 from jobgroup.errors import GroupExistsError, GroupRemovedError, InvalidGroupStateError
-from tests.sagas.ground import BUDGETS, QUEUES, Ground
-from tests.sagas.instant import run
-from tests.sagas.model import Job
-from tests.sagas.world import A_LONG_WHILE, Definition, World, planned
+from jobgroup.model import names
+from tests.sagas.histories.ground import BUDGETS, QUEUES, Ground
+from tests.sagas.histories.instant import run
+from tests.sagas.histories.model import Job
+from tests.sagas.histories.world import A_LONG_WHILE, Definition, World, planned
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ def pick(candidates: Iterable[T], n: int) -> T | None:
 
 
 class History(RuleBasedStateMachine):
-    """One history of one world; every step ends with a look at all of it."""
+    """One history of one world; every step ends with a check of everything."""
 
     ground: Ground
     world: World
@@ -98,7 +98,7 @@ class History(RuleBasedStateMachine):
         self.world.look()
 
     def held(self, n: int) -> Job | None:
-        """Return a job that a worker has; if none has one, see to it that one gets one."""
+        """Return an active job; start one if there is none."""
         if not self.world.held:
             if not self.world.at("waiting"):
                 self.come_due(n)
@@ -123,7 +123,7 @@ class History(RuleBasedStateMachine):
 
     @rule(jobs=st.integers(1, 4))
     def work(self, jobs: int) -> None:
-        """Nothing unusual happens for a while."""
+        """Run several jobs without a disturbance."""
         for _ in range(jobs):
             self.complete(0)
 
@@ -147,7 +147,7 @@ class History(RuleBasedStateMachine):
 
     @rule(n=which)
     def report_too_late(self, n: int) -> None:
-        """A worker that lost its lock reports: BullMQ refuses it, and nothing changes."""
+        """Report as a worker that lost its lock: BullMQ refuses, and nothing changes."""
         if holder := pick(self.world.late_holders, n):
             with pytest.raises(TypeError, match=r"[Mm]issing|mismatch"):
                 self.world.do(holder.complete())
@@ -201,7 +201,7 @@ class History(RuleBasedStateMachine):
 
     @rule(queue=queues, booked=st.booleans())
     def retry_all(self, queue: str, booked: bool) -> None:
-        """Retry in bulk; 5.x leaves the ledger as it was, and nobody will hear of the outcome."""
+        """Retry in bulk; 5.x does not change the ledger, and the result causes no wake-up."""
         stock = self.world.queues[queue]
         self.world.do(stock.retry_all() if booked else stock.retry_all_5x())
         for job in self.world.at("failed", queue=queue):
@@ -220,7 +220,7 @@ class History(RuleBasedStateMachine):
 
     @rule(n=which, same=st.booleans())
     def create_again(self, n: int, same: bool) -> None:
-        """A group is made once; nothing it went through makes room for another of its id."""
+        """Create a group again: it is refused or unchanged, whatever happened to it."""
         group_id = self.any_id(n)
         definition = self.world.definitions[group_id]
         again = definition if same else [*definition, {"queue": "a", "opts": {}, "when": None}]
@@ -260,7 +260,7 @@ class History(RuleBasedStateMachine):
 
     @rule(n=which)
     def begin_removal(self, n: int) -> None:
-        """Remove a first piece, and die."""
+        """Make the first call of a removal and no other."""
         world = self.world
         group = pick((group for group in world.groups.values() if group.ended), n)
         if group is None:
@@ -283,7 +283,7 @@ class History(RuleBasedStateMachine):
             self.world.look()
 
     def any_id(self, n: int) -> str:
-        """Return the id of a group that is there, or was."""
+        """Return the id of a group that exists or existed."""
         ids = list(self.world.definitions)
         return ids[n % len(ids)]
 
@@ -298,18 +298,18 @@ class History(RuleBasedStateMachine):
 
     @rule(n=which, token=st.sampled_from(["", "{}", "{}-undo"]))
     def settle(self, n: int, token: str) -> None:
-        """Call once: the driver dies then, or another one settled the same entry before."""
+        """Settle once, like a driver that dies afterwards or that comes second."""
         group_id = self.any_id(n)
         self.world.settle(group_id, token.format(group_id))
 
     @rule(n=which)
     def give_up_workers(self, n: int) -> None:
-        """Call after the grace for workers that were missed."""
+        """Settle after the grace for missing workers."""
         self.world.settle(self.any_id(n), "", patient=False)
 
     @rule(n=which)
     def run_out_of_time(self, n: int) -> None:
-        """Call for a group whose deadline has passed."""
+        """Settle a group whose deadline has passed."""
         self.world.settle(self.any_id(n), "", "DeadlineExceeded")
 
     @rule()
@@ -321,10 +321,10 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def resync(self) -> None:
-        """Look at every unfinished group; in health this finds nothing to do."""
+        """Resync all groups that have not ended; it repairs nothing unless a wake-up was missed."""
         self.world.empty_wakeups()
-        for token in self.world.do(self.world.store.parked()):
-            group = self.world.groups[keys.group_of(token)]
+        for token in self.world.do(self.world.store.wakeups.parked()):
+            group = self.world.groups[names.group_of_wakeup(token)]
             excused = group.unheard or group.deaf or group.is_waiting_to_end
             repaired = self.world.settle(group.id, "")
             assert excused or not repaired, f"nobody would have woken {group.id}"
@@ -368,7 +368,7 @@ class History(RuleBasedStateMachine):
 
 
 def run_histories(ground_: Ground, settings_: settings) -> None:
-    """Run as many histories as the settings say; raise what the first bad one found."""
+    """Run as many histories as the settings demand; raise the first failure."""
 
     class Here(History):
         ground = ground_

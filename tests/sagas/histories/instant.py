@@ -1,7 +1,7 @@
-"""A blocking Redis client in the dress of an asynchronous one, and coroutines without a loop.
+"""A blocking Redis client with an asynchronous interface, and coroutines without a loop.
 
-Histories are a hundred thousand tiny steps, one after the other: nothing is ever concurrent, and an
-event loop would cost several times what the steps do. Whatever is awaited here is already there.
+Histories are a hundred thousand small steps without concurrency. An event loop would take several
+times as long as the steps. Nothing that is awaited here has to wait.
 """
 
 from collections.abc import Callable, Coroutine
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that awaits nothing but instant answers."""
+    """Run a coroutine that never has to wait."""
     try:
         work.send(None)
     except StopIteration as done:

@@ -1,4 +1,4 @@
-"""One look at all that Redis knows of queues, books and groups: one moment, one round trip."""
+"""Read all queues, ledgers and groups at one moment, in one round trip."""
 
 import json
 from collections.abc import Mapping
@@ -8,19 +8,21 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from jobgroup import keys
-from jobgroup.scripts import Script, load
-from jobgroup.snapshot import GroupJob, GroupState
-from jobgroup.store import FAILED_SCORE
-from tests.sagas.model import Place
+from jobgroup.model import names
+from jobgroup.model.snapshot import GroupState
+from jobgroup.store.replies import read_group, read_jobs
+from jobgroup.store.scripts import Script, load
+from tests.sagas.histories.model import Place
 
 LOOK = """
 local function read_group(KEYS, ARGV) READ_GROUP end
 local function read_jobs(KEYS, ARGV) READ_JOBS end
+local function read_parked(KEYS, ARGV) READ_PARKED end
 local prefix, queues, groups = ARGV[1], cjson.decode(ARGV[2]), cjson.decode(ARGV[3])
 local books = prefix .. ":_jobgroups:"
 local seen = { groups = {}, members = {}, jobs = {}, books = {}, missed = {}, ghosts = {},
   events = {}, parked = redis.call("ZRANGE", books .. "waiting-children", 0, -1, "WITHSCORES"),
+  unfinished = read_parked({ books .. "waiting-children" }, { "0" }),
   wakeups = redis.call("LRANGE", books .. "wait", 0, -1) }
 for queue, last in pairs(queues) do
   local base = prefix .. ":" .. queue .. ":"
@@ -45,8 +47,8 @@ local function noted(book, members)
   end
 end
 for _, group in ipairs(groups) do
-  table.insert(seen.groups, read_group({ books .. group }, { prefix, group }) or {})
-  table.insert(seen.members, read_jobs({ books .. group }, { prefix, group }) or {})
+  table.insert(seen.groups, read_group({ books .. group }, { prefix, group }) or "")
+  table.insert(seen.members, read_jobs({ books .. group }, { prefix, group }) or "")
   for _, field in ipairs(redis.call("HKEYS", books .. group)) do
     local id = string.match(field, "^unlocked:.*:([^:]+)$")
     if id then table.insert(seen.missed, id) end
@@ -65,7 +67,7 @@ Event = dict[str, str]
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen; jobs are named by their ids."""
+    """What was read; jobs are identified by their ids."""
 
     groups: dict[str, GroupState | None]
     statuses: dict[str, str]
@@ -74,31 +76,27 @@ class Seen:
     ghosts: list[str]
     missed: set[str]  # members whose workers the scripts look for
     parked: dict[str, float]
+    unfinished: list[str]  # what a resync would settle
     wakeups: list[str]
     events: list[tuple[str, str, Event]]
 
-    @property
-    def unfinished(self) -> list[str]:
-        """The groups that a resync would look at."""
-        return [token for token, score in self.parked.items() if score < FAILED_SCORE]
-
     def is_woken(self, group_id: str) -> bool:
-        return group_id in map(keys.group_of, self.wakeups)
+        return group_id in map(names.group_of_wakeup, self.wakeups)
 
 
 class Looker:
-    """Looks, with the reading scripts of a folder inside its own."""
+    """Reads everything with one script, which contains the reading scripts of a folder."""
 
     def __init__(self, redis: Redis, prefix: str, folder: Path) -> None:
         self._redis = redis
         self._prefix = prefix
         text = LOOK
-        for name in ("read_group", "read_jobs"):
+        for name in ("read_group", "read_jobs", "read_parked"):
             text = text.replace(name.upper(), load(name, folder).source)
         self._look = Script("look", text, (), ("prefix", "queues", "groups"))
 
     async def look(self, queues: Mapping[str, str], groups: list[str]) -> Seen:
-        """Look at these queues, with their events after an id, and at these groups."""
+        """Read these queues, with their events after an id, and these groups."""
         slots = {"queues": json.dumps(queues), "groups": json.dumps(groups)}
         answer = await self._look(self._redis, prefix=self._prefix, **slots)
         return _parse(groups, json.loads(answer))
@@ -107,10 +105,11 @@ class Looker:
 def _parse(groups: list[str], seen: dict[str, Any]) -> Seen:
     # Lua writes an empty list as {}.
     parked = list(seen["parked"])
-    jobs = [job for row in seen["members"] if row for job in GroupJob.parse_all(row)]
+    members = zip(groups, seen["members"], strict=True)
+    jobs = [job for group, row in members if row for job in read_jobs(group, row)]
     return Seen(
         groups={
-            group_id: GroupState.parse(row) if row else None
+            group_id: read_group(group_id, row) if row else None
             for group_id, row in zip(groups, seen["groups"], strict=True)
         },
         statuses={job.job_id: job.status for job in jobs},
@@ -121,6 +120,7 @@ def _parse(groups: list[str], seen: dict[str, Any]) -> Seen:
         parked={
             token: float(score) for token, score in zip(parked[::2], parked[1::2], strict=True)
         },
+        unfinished=list(seen["unfinished"]),
         wakeups=list(seen["wakeups"]),
         events=[
             (queue, event_id, dict(zip(fields[::2], fields[1::2], strict=True)))

@@ -1,8 +1,8 @@
 """What a saga must do, in plain Python: no Redis, no Lua, no clock.
 
 The first half is what stock clients do to one job, the second what settling does to a group. Where
-the scripts may choose (which members a bounded call drops first), the model is told what they chose
-and says whether they were free to.
+the scripts may choose (which members a bounded call drops first), the model takes their choice as
+an argument and checks that it was allowed.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Job:
         self.starts += 1
 
     def complete(self) -> None:
-        """Its worker reports success, and the ledger notes it if it had the job open."""
+        """Its worker reports success; the ledger records it if the job was open."""
         self._leave_worker("completed")
         self.tries += 1
         self.ever_completed = True
@@ -68,11 +68,11 @@ class Job:
             self._leave_worker("delayed" if self.backoff else "waiting")
 
     def lose_worker(self) -> None:
-        """Its worker dies, and in time its lock is gone."""
+        """Its worker dies, and its lock expires."""
         self.locked = False
 
     def check_stall(self) -> None:
-        """Its queue looks for active jobs without a lock: suspects them first, then frees them."""
+        """Its queue checks for active jobs without a lock: marks them first, then frees them."""
         if self.suspected and not self.locked:
             self._leave_worker("waiting")
             self.stalls += 1
@@ -81,17 +81,17 @@ class Job:
             self.suspected = True
 
     def promote(self) -> None:
-        """It is due."""
+        """Its delay ends."""
         self.place = "waiting"
 
     def retry(self, booked: bool = True) -> None:
-        """Somebody runs it again by hand; 5.x's bulk retry leaves the ledger as it is."""
+        """It is retried by hand; 5.x's bulk retry does not change the ledger."""
         if booked and (self.place, self.book) in {("failed", "failed"), ("completed", "done")}:
             self.book = "open"
         self.place = "waiting"
 
     def vanish(self) -> None:
-        """It is swept, removed or drained; the ledger keeps an outcome, and forgets an open job."""
+        """It is removed or drained; the ledger keeps a result, and loses an open job."""
         self._leave_worker("gone")
         if self.book == "open":
             self.book = "nowhere"
@@ -103,7 +103,7 @@ class Job:
 
 @dataclass(eq=False)
 class Member(Job):
-    """One member and its undo, if it is to have one."""
+    """One member, and its undo if it has a mapping."""
 
     when: Literal["Completed", "Started"] | None = None
     undo: Job | None = None
@@ -114,7 +114,7 @@ class Member(Job):
 
     @property
     def status(self) -> str:
-        """What a reader of the group is told."""
+        """What a reader of the group sees."""
         if self.cancelled:
             return "cancelled"
         if self.book == "open":
@@ -133,7 +133,7 @@ class Member(Job):
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a settling call is seen to have done, where it was free to choose."""
+    """What a call of settle did where the scripts may choose."""
 
     cancelled: AbstractSet[str]
     undone: AbstractSet[str]
@@ -150,9 +150,9 @@ class Group:
     members: list[Member]
     state: str = "ACTIVE"
     events: list[str] = field(default_factory=list)
-    # Whether something happened that wakes nobody, so that only a resync can know.
+    # Whether something happened without a wake-up, so that only a resync finds it.
     unheard: bool = False
-    # Whether 5.x retried jobs without telling the ledger, so that their outcomes wake nobody.
+    # Whether 5.x retried jobs without changing the ledger, so that their results cause no wake-up.
     deaf: bool = False
     # Whether a member's failure gave it up or, if not, what else did.
     failed_first: bool = False
@@ -173,17 +173,17 @@ class Group:
 
     @property
     def all_ended(self) -> bool:
-        """Whether no member and no undo will ever end again by itself."""
+        """Whether all members and undos have finished."""
         return all(job.book != "open" for job in self.jobs)
 
     @property
     def is_waiting_to_end(self) -> bool:
-        """Whether it compensates and members are at work; drivers look at such a group often."""
+        """Whether it compensates and has active members; drivers settle such a group often."""
         return self.state == "COMPENSATING" and any(m.book == "open" for m in self.members)
 
     @property
     def counts(self) -> dict[str, int]:
-        """What a reader is told, even while nobody drives the group."""
+        """What a reader sees, even while no driver runs."""
         statuses = [member.status for member in self.members]
         undos = [undo.book for undo in self.undos]
         return {
@@ -197,7 +197,7 @@ class Group:
         }
 
     def settle(self, chosen: Chosen, budget: int, request: str = "", patient: bool = True) -> None:
-        """Move on by one call that may drop, and may undo, so many members."""
+        """Settle by one call that may drop and undo a limited number of members."""
         self._harvest()
         failing = self.state == "ACTIVE" and not self._all_done and (self._failed or bool(request))
         undoing = failing or self.state in {"COMPENSATING", "FAILED", "FAILED_COMPENSATION"}
@@ -238,7 +238,7 @@ class Group:
                 member.removed = True
 
     def _look_for_workers(self, chosen: Chosen, patient: bool) -> None:
-        """Give up a member whose worker was missed before, and still is after the grace."""
+        """Give up a member whose worker is still missing after the grace."""
         for member in self.members:
             if member.book == "open" and member.place == "active":
                 if member.missed and not member.locked and not patient:
@@ -282,7 +282,7 @@ def undo_of(member: Member) -> Job:
 
 
 def _note_lost(job: Job) -> bool:
-    """Put right what stock clients leave out of the ledger; say whether the job was nowhere."""
+    """Repair what stock clients omit from the ledger; return whether the job was in no part."""
     if job.book == "failed" and job.place == "completed":
         job.book = "done"
     if job.book == "nowhere":
@@ -294,7 +294,7 @@ def _note_lost(job: Job) -> bool:
 def _pick(
     candidates: Sequence[Member], touched: AbstractSet[str], budget: int, more: bool
 ) -> Sequence[Member]:
-    """Return those of the candidates that a call touched: all, if it says that it left nothing."""
+    """Return the candidates that a call changed: all, if it reports no work left."""
     picked = [job for job in candidates if job.id in touched]
     names = f"{[job.id for job in picked]} of {[job.id for job in candidates]}"
     assert len(picked) <= budget, f"a call touched {names}"

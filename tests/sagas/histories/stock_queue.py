@@ -1,8 +1,8 @@
-"""A queue in the hands of stock clients: BullMQ's own code and Lua, one step at a time.
+"""A queue as stock clients use it: BullMQ's own code and Lua, one step at a time.
 
-A Worker would run in its own time. This does what one does, with the same objects, but only when a
-test says so. Nothing here imitates BullMQ; the one script that PyPI's client no longer has, the
-bulk retry of 5.x, is read from Node's package.
+A Worker runs concurrently. This class does the same with the same objects, but only when a test
+calls it. Nothing here imitates BullMQ; the one script that the Python package no longer has, the
+bulk retry of 5.x, is read from the Node package.
 """
 
 import json
@@ -15,15 +15,15 @@ from bullmq.backends.redis_backend import RedisBackend
 from bullmq.redis_connection import SCRIPT_DEFINITIONS, loadScript
 from redis.asyncio import Redis
 
-from testbed.stock import CLIENTS
-from tests.sagas.model import MAX_STALLS
+from testbed.servers.stock import CLIENTS
+from tests.sagas.histories.model import MAX_STALLS
 
 LOCK_MS = 600_000
 _RETRY_ALL_5X = CLIENTS / "node_modules/bullmq5/dist/cjs/scripts/moveJobsToWait-8.js"
 
 
 class StockConnection:
-    """A client with BullMQ's scripts, as BullMQ's own connection has them, and the one of 5.x."""
+    """A client with the scripts of BullMQ's own connection, and one script of 5.x."""
 
     def __init__(self, redis: Redis) -> None:
         self.conn = redis
@@ -41,14 +41,14 @@ def _lua_in(module: Path) -> str:
 
 
 class Holder:
-    """A worker that has a job, or thinks so."""
+    """A worker with a job, which it may have lost."""
 
     def __init__(self, job: Any, token: str) -> None:
         self.job = job
         self.token = token
 
     async def complete(self, value: Any = None, escaped: bool = True) -> None:
-        """Report success, with a value spelt as Python's client spells it or as Node's does."""
+        """Report success, with a value in the JSON of the Python client or of the Node client."""
         if escaped:
             await self.job.moveToCompleted(value, self.token)
             return
@@ -58,7 +58,7 @@ class Holder:
         await scripts.moveToFinished(self.job.id, keys, args)
 
     async def fail(self, reason: str, finally_: bool) -> None:
-        """Report failure: BullMQ decides by the job's options what follows, unless it is final."""
+        """Report failure: unless it is final, BullMQ retries according to the job's options."""
         error = UnrecoverableError(reason) if finally_ else RuntimeError(reason)
         await self.job.moveToFailed(error, self.token)
 
@@ -74,16 +74,16 @@ class StockQueue:
         self._connection = connection
 
     async def take(self, token: str) -> Holder | None:
-        """Start the next job, as a worker does that asks for one."""
+        """Start the next job, as a worker does."""
         data, job_id, *_ = await self.backend.moveToActive(token, self.opts)
         return Holder(Job.fromJSON(self, data, job_id), token) if job_id else None
 
     async def lose_worker(self, job_id: str) -> None:
-        """Let a job's lock expire: its worker is dead, or too slow to renew it."""
+        """Delete the lock of a job, as if its worker had died."""
         await self._connection.conn.delete(self.backend.toKey(f"{job_id}:lock"))
 
     async def check_stalls(self) -> None:
-        """Do what workers do every half a minute."""
+        """Check for stalled jobs, as workers do every 30 seconds."""
         await self._connection.conn.delete(self.backend.toKey("stalled-check"))
         await self.backend.moveStalledJobsToWait(MAX_STALLS, LOCK_MS)
 
@@ -100,7 +100,7 @@ class StockQueue:
         await self.backend.drain(delayed=True)
 
     async def sweep(self, place: str) -> None:
-        """Forget completed or failed jobs, as retention does."""
+        """Remove completed or failed jobs, as retention does."""
         await self.backend.cleanJobsInSet(place)
 
     async def retry(self, job_id: str, place: str) -> None:
@@ -113,7 +113,7 @@ class StockQueue:
         await self.backend.retryJobs("failed", 1000, _far_future())
 
     async def retry_all_5x(self) -> None:
-        """Do the same as 5.x does it, which forgets the ledger."""
+        """Retry every failed job as 5.x does, without the ledger."""
         keys, args = self.backend.scripts.moveJobsToWaitArgs("failed", 1000, _far_future())
         await self._connection.commands["moveJobsToWait5"](keys=keys, args=args)
 

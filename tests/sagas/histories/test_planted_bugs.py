@@ -1,6 +1,6 @@
-"""The histories can fail: each of these bugs, planted in a copy of the Lua, is found by them.
+"""The histories find each of these bugs, planted in a copy of the Lua.
 
-Slow, and so deselected unless asked for: `make planted-bugs`.
+Slow, and therefore deselected by default: `make planted-bugs`.
 """
 
 import shutil
@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
-from jobgroup.scripts import FOLDER
-from tests.sagas.ground import ground
-from tests.sagas.histories import SETTINGS, run_histories
+from jobgroup.store.scripts import FOLDER
+from tests.sagas.histories.ground import ground
+from tests.sagas.histories.histories import SETTINGS, run_histories
 
 
 @dataclass(frozen=True)
 class Bug:
-    """A piece of a script that occurs once, and what stands there instead."""
+    """A text that occurs once in a script, and its wrong replacement."""
 
     file: str
     right: str
@@ -26,14 +26,14 @@ class Bug:
 
 BUGS = {
     "a template outlives the undo it became": Bug(
-        "includes/make_undos.lua", 'bulk("HDEL", k.templates, members)'
+        "includes/make_undos.lua", 'call_in_batches("HDEL", k.templates, members)'
     ),
     "a member is undone that was removed and never ran": Bug(
         "includes/make_undos.lua",
         ' and redis.call("HEXISTS", k.parent, "removed:" .. key) == 0',
     ),
     "a member that only started is undone though only completed ones should be": Bug(
-        "includes/make_undos.lua", "if value or from_start then", "if true then"
+        "includes/make_undos.lua", "if value or mapping.from_start then", "if true then"
     ),
     "undos that the budget left out are forgotten": Bug(
         "includes/make_undos.lua", "left = #templates - n + 1", "left = 0"
@@ -56,7 +56,7 @@ BUGS = {
     ),
     "a removed job counts as open": Bug(
         "includes/harvest.lua",
-        "if counts.open + counts.done + counts.failed < book.expected then",
+        "if counts.open + counts.done + counts.failed < ledger.expected then",
         "if false then",
     ),
     "5.x's bulk retry is believed": Bug(
@@ -76,8 +76,8 @@ BUGS = {
     ),
     "an end is announced twice": Bug(
         "includes/settle.lua",
-        'announce(k, "completed", gid, name)',
-        'announce(k, "completed", gid, name) announce(k, "completed", gid, name)',
+        'publish_group_event(k, "completed", gid, name)',
+        'publish_group_event(k, "completed", gid, name)\n' * 2,
     ),
     "late completions are not undone": Bug(
         "includes/settle.lua",
@@ -89,10 +89,10 @@ BUGS = {
     ),
     "the undos of a group are not parked": Bug(
         "includes/park.lua",
-        'redis.call("ZADD", k.parked, string.format("%.0f", score + above), gid .. "-undo")',
+        'redis.call("ZADD", k.parked, string.format("%.0f", score + above), names.undo_id(gid))',
     ),
     "a group that is undone is counted among the running": Bug(
-        "includes/bands.lua", "COMPENSATING = 1e14", "COMPENSATING = 0"
+        "includes/state_scores.lua", "COMPENSATING = 1e14", "COMPENSATING = 0"
     ),
     "the undos of a group are counted as another": Bug(
         "includes/park.lua", "score + above", "score"
@@ -111,16 +111,20 @@ BUGS = {
         "remove_group.lua", 'redis.call("SET", k.tomb, now, "PX", remembers)'
     ),
     "a running group can be removed": Bug(
-        "remove_group.lua", 'if state == "ACTIVE" or state == "COMPENSATING" then', "if false then"
+        "remove_group.lua", "if not saga.is_terminal(state) then", "if false then"
     ),
     "a removed group leaves a ghost at work": Bug(
         "remove_group.lua", 'redis.call("LREM", base .. "active", 1, id)'
     ),
     "an ended group's jobs are kept": Bug(
-        "includes/sweep.lua", "remove(base, set, id)\n      elseif", "local _ = id\n      elseif"
+        "includes/apply_retention.lua",
+        "remove(base, set, id)\n      elseif",
+        "local _ = id\n      elseif",
     ),
     "a failed job goes as if it had completed": Bug(
-        "includes/sweep.lua", 'set, keep = "failed", on_fail', 'set, keep = "failed", on_complete'
+        "includes/apply_retention.lua",
+        'set, keep = "failed", entry.on_fail',
+        'set, keep = "failed", entry.on_complete',
     ),
     "a removed group leaves its undos behind": Bug("remove_group.lua", "forget(k.undo, undos)"),
 }
@@ -140,7 +144,7 @@ def test_the_bug_is_found(name: str, redis_url: str, prefix: str, tmp_path: Path
 
 
 def plant(bug: Bug, folder: Path) -> Path:
-    """Copy the scripts, and put the bug where the right text stood."""
+    """Copy the scripts and replace the right text with the bug."""
     shutil.copytree(FOLDER, folder)
     script = folder / bug.file
     text = script.read_text()

@@ -1,22 +1,22 @@
-"""A world of sagas twice over: in Redis, and in the model. Every look says that they are the same.
+"""A world of sagas, in Redis and in the model, which are compared after every step.
 
-Redis is moved by stock BullMQ code (stock_queue.py), by the scripts and by the store; the model
-(model.py) is told what was done. `check` then compares all there is to compare.
+Stock BullMQ code (stock_queue.py), the scripts and the store change Redis; the same changes are
+made to the model (model.py). `check` compares both.
 """
 
 from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from jobgroup import keys
-from jobgroup.plan import Plan, plan_group
-from jobgroup.spec import parse_group
-from jobgroup.store import GRACE
-from tests.sagas.ground import QUEUES, Ground
-from tests.sagas.instant import run
-from tests.sagas.look import Seen
-from tests.sagas.model import Chosen, Group, Job, Member, undo_of
-from tests.sagas.stock_queue import Holder
+from jobgroup.definition.plan import Plan, plan_group
+from jobgroup.definition.spec import parse_group
+from jobgroup.model import names
+from jobgroup.store.store import GRACE
+from tests.sagas.histories.ground import QUEUES, Ground
+from tests.sagas.histories.instant import run
+from tests.sagas.histories.look import Seen
+from tests.sagas.histories.model import Chosen, Group, Job, Member, undo_of
+from tests.sagas.histories.stock_queue import Holder
 
 T = TypeVar("T")
 Definition = list[dict[str, Any]]
@@ -25,7 +25,7 @@ A_LONG_WHILE = 3_600_000
 
 
 class World:
-    """Some groups, the queues of their jobs, and whoever works on them."""
+    """Some groups, their queues and their workers."""
 
     def __init__(self, ground: Ground, budget: int) -> None:
         self.ground = ground
@@ -52,7 +52,7 @@ class World:
         self.sound = True
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something in Redis; until it was checked, the world is not sound."""
+        """Do something in Redis; the world is not sound until it is checked."""
         self.sound = False
         return run(work)
 
@@ -60,17 +60,17 @@ class World:
 
     @property
     def jobs(self) -> list[Job]:
-        """All the jobs that stock clients may meet."""
+        """All jobs that stock clients can see."""
         groups = [*self.groups.values(), *self.leaving.values()]
         return [*(job for group in groups for job in group.jobs), *self.strays]
 
     def at(self, *places: str, queue: str | None = None) -> list[Job]:
-        """Return the jobs that are in such a place, of all queues or one."""
+        """Return the jobs in a place, of all queues or of one."""
         return [job for job in self.jobs if job.place in places and queue in {None, job.queue}]
 
     @property
     def held(self) -> list[Job]:
-        """Return the jobs that a worker has."""
+        """Return the active jobs that have a worker."""
         return [job for job in self.at("active") if job.id in self.holders]
 
     def group_of(self, job: Job) -> Group | None:
@@ -79,7 +79,7 @@ class World:
     # What is done to both.
 
     def create(self, definition: Definition) -> None:
-        """Make a group."""
+        """Create a group."""
         group_id = f"g{len(self.definitions)}"
         self.definitions[group_id] = definition
         self.groups[group_id] = modelled(group_id, definition)
@@ -88,14 +88,14 @@ class World:
         self.look()
 
     def vanish(self, job: Job) -> None:
-        """Note that a job was taken out of its queue by hand, which may wake nobody."""
+        """Record that a job was removed by hand, which may cause no wake-up."""
         group = self.group_of(job)
         if group and job.book == "open":
             group.unheard = True
         job.vanish()
 
     def forget(self, group_id: str) -> None:
-        """Note that a group was removed, with all its jobs but those that a worker has."""
+        """Record that a group was removed with all its jobs except those with a worker."""
         group = self.groups.pop(group_id, None) or self.leaving.pop(group_id)
         for job in group.jobs:
             job.book = "nowhere"
@@ -104,10 +104,10 @@ class World:
                 self.strays.append(job)
 
     def remove_piece(self, group_id: str) -> bool:
-        """Remove as much of a group as one call may; say whether something is left."""
+        """Make one call of a removal; return whether work is left."""
         call = self.ground.kits[self.budget].remove(
             self.ground.redis,
-            parent=keys.parent(self.prefix, group_id),
+            parent=names.parent_key(self.prefix, group_id),
             now=0,
             prefix=self.prefix,
             gid=group_id,
@@ -116,7 +116,7 @@ class World:
         return bool(self.do(call))
 
     def settle(self, group_id: str, token: str, request: str = "", patient: bool = True) -> bool:
-        """Call once; say whether the group had to be repaired."""
+        """Settle once; return whether the group was repaired."""
         grace = GRACE if patient else 0
         (settled,) = self.do(self.store.settle([(group_id, token)], request, grace))
         if isinstance(settled, Exception):
@@ -130,7 +130,7 @@ class World:
         return settled is not None and settled.repaired
 
     def note_settled(self, group: Group, request: str, more: bool, patient: bool = True) -> None:
-        """Let the model settle, given what the scripts chose to do and whether they left work."""
+        """Settle in the model, given what the scripts chose and whether they left work."""
         chosen = Chosen(
             cancelled={job for job, status in self.seen.statuses.items() if status == "cancelled"},
             undone={job.removesuffix("-undo") for job in self.undos_added},
@@ -141,18 +141,18 @@ class World:
         group.settle(chosen, self.budget, request, patient)
 
     def empty_wakeups(self) -> None:
-        """Settle what stands on the wake-up list until nothing does."""
+        """Settle the groups on the wake-up list until it is empty."""
         for _ in range(100):
             if not self.seen.wakeups:
                 return
             token = self.seen.wakeups[0]
-            self.settle(keys.group_of(token), token)
+            self.settle(names.group_of_wakeup(token), token)
         raise AssertionError(f"the wake-up list never empties: {self.seen.wakeups}")
 
     # What must be true.
 
     def look(self) -> None:
-        """Look at Redis, and find there what the model says."""
+        """Read Redis and compare it with the model."""
         self.observe()
         self.check()
 
@@ -193,7 +193,7 @@ class World:
         self.sound = True
 
     def check_totals(self) -> None:
-        """Say that groups are counted right without a look at any, but for those just woken."""
+        """Check the totals against the model; groups on the wake-up list count in no state."""
         settled = [each for each in self.groups.values() if each.id in self.seen.parked]
         totals = self.do(self.store.totals())
         counted = {state: count for state, count in totals.groups.items() if count}
@@ -225,7 +225,7 @@ class World:
             assert looked_at, f"nobody will ever look at {group.id}"
 
     def check_settled(self, group: Group) -> None:
-        """Say that a driver at rest has left nothing undone."""
+        """Check that no work is left for a driver."""
         if group.all_ended:
             assert group.ended, f"all of {group.id} has ended, and it is {group.state}"
         if group.state == "ACTIVE":
@@ -234,7 +234,7 @@ class World:
             assert not any(member.wants_undo for member in group.members)
 
     def check_removed(self) -> None:
-        """Say that of removed groups their tombstones are left, and nothing else."""
+        """Check that removed groups left their tombstones and nothing else."""
         books, left = f"{self.prefix}:_jobgroups", set(self.do(self.keys()))
         tombs = {f"{books}:tomb:{group_id}" for group_id in self.definitions}
         assert {key for key in left if key.startswith(books)} - tombs <= {
@@ -259,13 +259,13 @@ class World:
                 return sorted(found)
 
     async def clear(self) -> None:
-        """Leave no key behind."""
+        """Delete all keys."""
         if left := await self.keys():
             await self.ground.redis.unlink(*left)
 
 
 def same(what: str, seen: object, expected: object) -> None:
-    """Say that Redis has what the model has."""
+    """Check that Redis and the model have the same groups."""
     assert seen == expected, f"{what}: {seen} should be {expected}"
 
 

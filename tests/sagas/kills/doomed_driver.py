@@ -1,7 +1,7 @@
 """A driver that is killed at its n-th command: python doomed_driver.py URL PREFIX N before|after
 
-`before` dies when the command is made and not yet sent; `after` when it is sent and the answer has
-not arrived, so Redis has done it and nobody knows. It ends by itself, with code 0, once it is idle.
+With `before` it dies before the command is sent; with `after` it dies before the reply arrives, so
+Redis has executed the command. If it becomes idle first, it exits with code 0.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from jobgroup import Driver, Store, connect
 
 
 def doom(at: int, moment: str) -> None:
-    """Let the connection kill this process at its n-th command."""
+    """Make the connection kill this process at its n-th command."""
     send = AbstractConnection.send_packed_command
     sent = 0
 

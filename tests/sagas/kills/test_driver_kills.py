@@ -1,4 +1,4 @@
-"""Drivers and Redis are killed at every turn; the end is the same as without."""
+"""Drivers and Redis are killed at every command; the groups end as without kills."""
 
 import asyncio
 import contextlib
@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from jobgroup import Driver, GroupState, JobGroups, Store, connect
-from testbed.redis_server import RedisServer
-from testbed.stock import StockClient, fails_for_good, returns
-from testbed.waiting import eventually
+from testbed.servers.redis import RedisServer
+from testbed.servers.stock import StockClient, fails_for_good, returns
+from testbed.support.waiting import eventually
 
 PREFIX = "bull"
 DOOMED = Path(__file__).with_name("doomed_driver.py")
@@ -24,14 +24,14 @@ MANY = 260  # more members than one call may undo
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RedisServer]:
-    """Start a Redis that survives its own crash."""
+    """Start a Redis that keeps its data after a crash."""
     with RedisServer(tmp_path, persistent=True) as server:
         yield server
 
 
 @pytest.fixture
 async def groups(server: RedisServer) -> AsyncIterator[JobGroups]:
-    """Open the API, with stock workers for the jobs and for their undos already at work."""
+    """Open the API, with stock workers for jobs and undos."""
     behaviour = {"pay": returns({"tx": 1}), "ship": fails_for_good("no stock")}
     async with (
         await StockClient.start("bullmq6", server.url, PREFIX) as worker,
@@ -57,7 +57,7 @@ async def driving(url: str) -> AsyncIterator[Driver]:
 
 
 async def failed_group(groups: JobGroups, members: int) -> str:
-    """Make a group whose members all completed but the last, which failed, with nobody driving."""
+    """Create a group whose last member failed and whose others completed, without a driver."""
     jobs: list[dict[str, Any]] = [{"name": "pay", "queueName": "payments"}] * (members - 1)
     jobs.append({"name": "ship", "queueName": "payments", "opts": {"priority": 1}})
     node = await groups.add_group("order", jobs, {"pay": {"name": "refund"}})
@@ -71,7 +71,7 @@ async def failed_group(groups: JobGroups, members: int) -> str:
 
 
 async def doomed(url: str, at: int, moment: str) -> bool:
-    """Run a driver that is killed at its n-th command; say whether it lived to reach it."""
+    """Run a driver that is killed at its n-th command; return whether it reached the command."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, str(DOOMED), url, PREFIX, str(at), moment]
     process = await asyncio.create_subprocess_exec(*command, env=env)
@@ -87,7 +87,7 @@ async def read(groups: JobGroups, group_id: str) -> GroupState:
 
 
 async def assert_undone_once(groups: JobGroups, group_id: str, members: int) -> None:
-    """Check that the group ended as it would have without any crash."""
+    """Check that the group ended as it does without a crash."""
     await Driver(groups.store).drain()  # a last wake-up may still stand there, with nothing to do
     state = await read(groups, group_id)
     assert state.state == "FAILED"
@@ -96,7 +96,7 @@ async def assert_undone_once(groups: JobGroups, group_id: str, members: int) -> 
     entries: Any = await groups.store.redis.xrange(f"{PREFIX}:payments:events")
     told = [fields["event"] for _, fields in entries if fields.get("groupId") == group_id]
     assert told == ["group:compensating", "group:failed"]
-    assert await groups.store.wakeups(10) == []
+    assert await groups.store.wakeups.first(10) == []
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ async def test_redis_and_the_driver_crash_together(server: RedisServer, groups: 
     await assert_undone_once(groups, group_id, MANY)
 
 
-async def test_a_driver_goes_on_when_redis_is_away_for_a_while(
+async def test_a_driver_continues_after_an_outage_of_redis(
     server: RedisServer, groups: JobGroups
 ) -> None:
     async with driving(server.url) as driver:
@@ -155,7 +155,7 @@ async def test_a_driver_goes_on_when_redis_is_away_for_a_while(
         assert (await groups.wait_for_group(node.group_id, 60)).state == "FAILED"
 
 
-async def test_two_drivers_are_as_good_as_one(server: RedisServer, groups: JobGroups) -> None:
+async def test_two_drivers_do_not_interfere(server: RedisServer, groups: JobGroups) -> None:
     group_id = await failed_group(groups, MANY)
     async with driving(server.url), driving(server.url):
         await groups.wait_for_group(group_id, 60)

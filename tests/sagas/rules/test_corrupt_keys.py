@@ -1,10 +1,10 @@
-"""A group that somebody wrote to by hand is its own trouble, and holds up no other."""
+"""A group whose keys were changed by hand does not affect other groups."""
 
 import pytest
 from redis.asyncio import Redis
 
-from jobgroup import Driver, SpoiltKeyError
-from testbed.sagas import Sagas
+from jobgroup import CorruptKeyError, Driver
+from testbed.support.sagas import Sagas
 
 JOBS = [{"name": "pay", "queueName": "payments"}]
 
@@ -12,23 +12,23 @@ JOBS = [{"name": "pay", "queueName": "payments"}]
 @pytest.mark.parametrize(
     "field", ["createdAt", "updatedAt", "revision", "failedAt", "finishedAt", "failedAttempts"]
 )
-async def test_a_spoilt_group_holds_up_no_other(
+async def test_a_corrupt_group_does_not_affect_others(
     sagas: Sagas, redis: Redis, prefix: str, field: str
 ) -> None:
     groups, store = sagas.groups, sagas.groups.store
-    spoilt, sound = [(await groups.add_group("order", JOBS)).group_id for _ in range(2)]
-    key = f"{prefix}:payments:groups:{spoilt}"
+    corrupt, sound = [(await groups.add_group("order", JOBS)).group_id for _ in range(2)]
+    key = f"{prefix}:payments:groups:{corrupt}"
     before = await redis.hget(key, field)
     await redis.hset(key, field, "x")
     try:
-        with pytest.raises(SpoiltKeyError, match=f"Group {spoilt} cannot be read"):
-            await store.read(spoilt)
-        assert [each.id for each in await store.read_many([spoilt, sound])] == [sound]
-        answers = await store.settle([(spoilt, ""), (sound, "")])
+        with pytest.raises(CorruptKeyError, match=f"Group {corrupt} cannot be read"):
+            await store.read(corrupt)
+        assert [each.id for each in await store.read_many([corrupt, sound])] == [sound]
+        answers = await store.settle([(corrupt, ""), (sound, "")])
         assert [isinstance(each, Exception) for each in answers] == [True, False]
         errors: list[str] = []
         driver = Driver(store, on_error=lambda group_id, _: errors.append(group_id))
         await driver.resync()
-        assert errors == [spoilt]
+        assert errors == [corrupt]
     finally:
         await (redis.hset(key, field, before) if before else redis.hdel(key, field))

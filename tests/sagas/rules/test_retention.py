@@ -1,20 +1,20 @@
-"""What a member asks of retention is done once its group has ended, and not before."""
+"""removeOnComplete and removeOnFail of a member apply after the end of its group."""
 
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from jobgroup import GroupNode
-from testbed.fixtures import QueueNamer
-from testbed.sagas import Sagas, job, undo
-from testbed.stock import StockClient, fails, fails_for_good, hangs, returns
-from testbed.waiting import eventually
+from testbed.servers.stock import StockClient, fails, fails_for_good, hangs, returns
+from testbed.support.fixtures import QueueNamer
+from testbed.support.sagas import Sagas, job, undo
+from testbed.support.waiting import eventually
 
 StartClient = Callable[[str], Awaitable[StockClient]]
 
 
 async def kept(sagas: Sagas, *orders: GroupNode) -> list[str]:
-    """Return the jobs that are still there, as <order>-<member>."""
+    """Return the jobs that still exist, as <order>-<member>."""
     ids = {
         made.job_id: f"{n}-{m}"
         for n, order in enumerate(orders)
@@ -24,7 +24,7 @@ async def kept(sagas: Sagas, *orders: GroupNode) -> list[str]:
     return [name for job_id, name in ids.items() if job_id in found]
 
 
-async def test_a_member_that_is_not_to_be_kept_goes_when_its_group_has_ended(
+async def test_a_member_is_removed_after_the_end_of_its_group(
     sagas: Sagas, client: StockClient
 ) -> None:
     members = [
@@ -44,9 +44,7 @@ async def test_a_member_that_is_not_to_be_kept_goes_when_its_group_has_ended(
     assert await sagas.statuses(order.group_id) == ["completed"] * 4
 
 
-async def test_a_failed_member_goes_and_is_still_known_with_its_undos(
-    sagas: Sagas, client: StockClient
-) -> None:
+async def test_a_removed_failed_member_is_still_listed(sagas: Sagas, client: StockClient) -> None:
     members = [
         job("charge", removeOnComplete={"count": 0}, removeOnFail=False),
         job("refuse", delay=50, removeOnFail=True),
@@ -64,7 +62,7 @@ async def test_a_failed_member_goes_and_is_still_known_with_its_undos(
 
 
 @pytest.mark.parametrize("keep", [2, {"count": 2, "age": 3600}])
-async def test_so_many_are_kept_and_nobody_elses_are_touched(
+async def test_a_count_is_kept_and_other_jobs_are_not_removed(
     sagas: Sagas, start_client: StartClient, queue: QueueNamer, keep: object
 ) -> None:
     queue("payments")
@@ -85,26 +83,26 @@ async def test_so_many_are_kept_and_nobody_elses_are_touched(
     await sagas.ends(running.group_id)
 
 
-async def test_a_job_whose_outcome_is_not_in_the_books_yet_is_spared(
+async def test_a_job_whose_result_is_not_in_the_ledger_is_kept(
     sagas: Sagas, start_client: StartClient
 ) -> None:
     client = await start_client("bullmq5")
     failed = await sagas.add(job("charge", attempts=1), undos={"charge": undo("refund")})
     await client.work("payments", {"charge": fails(1), "pack": returns(1)})
     await sagas.ends(failed.group_id)
-    # A bulk retry of 5.x tells the books nothing, so only a look at the queue finds the outcome.
+    # A bulk retry of 5.x does not change the ledger, so only the queue has the result.
     await client.manage("payments", "retryJobs")
     await client.heard("completed", name="charge")
     for _ in range(2):
         order = await sagas.add(job("pack", removeOnComplete=1))
         await sagas.ends(order.group_id)
 
-    await sagas.driver.resync(ended=True)
+    await sagas.driver.resync(failed=True)
     await client.work("payments:compensation")
     await sagas.reaches(failed.group_id, undone_count=1)
 
 
-async def test_those_past_their_age_go(sagas: Sagas, start_client: StartClient) -> None:
+async def test_jobs_beyond_their_age_are_removed(sagas: Sagas, start_client: StartClient) -> None:
     client = await start_client("bullmq6")
     await client.work("payments")
     old = await sagas.add(job("charge"))
@@ -116,7 +114,7 @@ async def test_those_past_their_age_go(sagas: Sagas, start_client: StartClient) 
     assert await kept(sagas, old, young) == ["1-0"]
 
 
-async def test_a_large_group_is_swept_to_the_last_member(
+async def test_all_members_of_a_large_group_are_removed(
     sagas: Sagas, start_client: StartClient
 ) -> None:
     client = await start_client("bullmq6")
@@ -128,5 +126,5 @@ async def test_a_large_group_is_swept_to_the_last_member(
         return not await kept(sagas, order)
 
     await eventually(swept)
-    assert await sagas.groups.store.wakeups(10) == []
-    assert await sagas.groups.store.parked() == []
+    assert await sagas.groups.store.wakeups.first(10) == []
+    assert await sagas.groups.store.wakeups.parked() == []

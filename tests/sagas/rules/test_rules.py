@@ -1,4 +1,4 @@
-"""Rules of the saga beyond VAL-01 to 21: what is late, lost, forged, paused or large."""
+"""Rules of the saga beyond VAL-01 to 21: late, lost, foreign, paused and large."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from jobgroup import (
+    CorruptKeyError,
     GroupExistsError,
     GroupRemovedError,
     InvalidGroupStateError,
@@ -15,18 +16,17 @@ from jobgroup import (
     JobGroups,
     RedisStateLostError,
     RefusedError,
-    SpoiltKeyError,
 )
-from testbed.fixtures import ClientStarter
-from testbed.sagas import GROUP_EVENTS, Sagas, job, undo
-from testbed.stock import StockClient, fails, fails_for_good, hangs, returns
-from testbed.waiting import eventually
+from testbed.servers.stock import StockClient, fails, fails_for_good, hangs, returns
+from testbed.support.fixtures import ClientStarter
+from testbed.support.sagas import GROUP_EVENTS, Sagas, job, undo
+from testbed.support.waiting import eventually
 
 HOUR = 3_600_000
 SHORT_LOCK = {"lockDuration": 1000, "stalledInterval": 500}
 
 
-async def test_an_undo_from_the_start_undoes_also_what_started_without_completing(
+async def test_an_undo_from_the_start_also_undoes_jobs_that_only_started(
     sagas: Sagas, client: StockClient
 ) -> None:
     order = await sagas.add(
@@ -63,7 +63,7 @@ async def test_a_member_that_failed_is_not_undone_by_default(
     assert (ended.state, ended.undo_count) == ("FAILED", 0)
 
 
-async def test_a_member_to_be_tried_again_is_cancelled_while_compensating(
+async def test_a_member_waiting_for_a_retry_is_cancelled_while_compensating(
     sagas: Sagas, client: StockClient
 ) -> None:
     order = await sagas.add(job("charge"), job("reserve", "inventory", attempts=2))
@@ -104,7 +104,7 @@ async def test_a_stalled_member_is_cancelled_while_compensating(
     await other.heard("completed", name="other")
 
 
-async def test_a_member_whose_worker_is_gone_holds_up_the_end_for_a_grace_only(
+async def test_a_member_without_a_worker_delays_the_end_for_the_grace_only(
     sagas: Sagas, stock: ClientStarter
 ) -> None:
     order = await sagas.add(
@@ -196,7 +196,7 @@ async def test_a_job_that_names_a_group_its_parent_changes_nothing(
     assert (ended.state, ended.completed_count) == ("COMPLETED", 2)
 
 
-async def test_a_stranger_does_not_pass_for_a_member_that_was_removed(
+async def test_a_foreign_job_does_not_replace_a_removed_member(
     sagas: Sagas, start_client: Callable[[str], Awaitable[StockClient]]
 ) -> None:
     client = await start_client("bullmq6")
@@ -215,7 +215,7 @@ async def test_a_stranger_does_not_pass_for_a_member_that_was_removed(
     await sagas.ends(order.group_id)
 
 
-async def test_a_cancel_that_breaks_off_is_gone_on_with(
+async def test_an_interrupted_cancel_is_continued(
     sagas: Sagas, start_client: Callable[[str], Awaitable[StockClient]]
 ) -> None:
     client = await start_client("bullmq6")
@@ -224,11 +224,11 @@ async def test_a_cancel_that_breaks_off_is_gone_on_with(
     )
     await client.work("payments")
     await sagas.reaches(order.group_id, completed_count=1)
-    spoilt = f"{sagas.prefix}:payments:compensation:wait"
-    await sagas.redis.set(spoilt, "a text")
+    corrupt = f"{sagas.prefix}:payments:compensation:wait"
+    await sagas.redis.set(corrupt, "a text")
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         await sagas.groups.cancel_group(order.group_id)
-    await sagas.redis.delete(spoilt)
+    await sagas.redis.delete(corrupt)
 
     await client.work("payments:compensation")
     await sagas.driver.resync()
@@ -237,9 +237,7 @@ async def test_a_cancel_that_breaks_off_is_gone_on_with(
     sagas.errors.clear()
 
 
-async def test_a_large_group_is_undone_to_the_last_member(
-    sagas: Sagas, client: StockClient
-) -> None:
+async def test_all_members_of_a_large_group_are_undone(sagas: Sagas, client: StockClient) -> None:
     await client.listen("payments", *GROUP_EVENTS)
     order = await sagas.add(
         *(job("charge", "payments") for _ in range(250)),
@@ -271,7 +269,7 @@ async def test_a_large_group_is_undone_to_the_last_member(
     ]
 
 
-async def test_a_resync_finds_every_group_that_nobody_woke(
+async def test_a_resync_finds_groups_without_a_wakeup(
     sagas: Sagas, start_client: Callable[[str], Awaitable[StockClient]]
 ) -> None:
     client = await start_client("bullmq6")
@@ -282,7 +280,7 @@ async def test_a_resync_finds_every_group_that_nobody_woke(
         assert (await sagas.read(order.group_id)).state == "FAILED"
 
 
-async def test_the_same_group_twice_is_one_group(sagas: Sagas) -> None:
+async def test_creating_the_same_group_twice_creates_one(sagas: Sagas) -> None:
     first = await sagas.groups.add_group("order", [job("charge")], group_id="order-1")
     assert await sagas.groups.add_group("order", [job("charge")], group_id="order-1") == first
     assert await waiting(sagas, "payments:wait") == ["order-1-0"]
@@ -291,7 +289,7 @@ async def test_the_same_group_twice_is_one_group(sagas: Sagas) -> None:
     assert await waiting(sagas, "payments:wait") == ["order-1-0"]
 
 
-async def test_a_group_of_which_a_part_is_left_is_not_made_again(sagas: Sagas) -> None:
+async def test_a_group_that_lost_keys_is_not_created_again(sagas: Sagas) -> None:
 
     async def has_looked_round() -> bool:
         return sagas.driver.counters.resyncs > 0
@@ -302,15 +300,17 @@ async def test_a_group_of_which_a_part_is_left_is_not_made_again(sagas: Sagas) -
     key, aside = (f"{sagas.prefix}:{where}:groups:order-1" for where in ("payments", "aside"))
     await sagas.redis.rename(key, aside)
     left = await sagas.keys()
-    with pytest.raises(RedisStateLostError, match=r"^Redis has lost a part of group order-1;"):
+    with pytest.raises(
+        RedisStateLostError, match=r"^Redis has lost part of the data of group order-1;"
+    ):
         await sagas.groups.add_group("order", [job("charge")], group_id="order-1")
     with pytest.raises(RedisStateLostError):
-        await sagas.groups.store.forbid("order-1")
+        await sagas.groups.store.tombstone("order-1")
     assert await sagas.keys() == left
     await sagas.redis.rename(aside, key)
 
 
-async def test_a_removed_group_stays_removed(sagas: Sagas) -> None:
+async def test_a_removed_group_cannot_be_created_again(sagas: Sagas) -> None:
     await sagas.groups.add_group("order", [job("charge")], group_id="order-1")
     with pytest.raises(InvalidGroupStateError, match=r"^Cannot remove group in state ACTIVE$"):
         await sagas.groups.remove_group("order-1")
@@ -321,7 +321,7 @@ async def test_a_removed_group_stays_removed(sagas: Sagas) -> None:
     assert await sagas.groups.get_group_state("order-1") is None
 
 
-async def test_a_member_that_is_there_already_refuses_the_whole_group(sagas: Sagas) -> None:
+async def test_an_existing_member_refuses_the_whole_group(sagas: Sagas) -> None:
     taken = f"{sagas.prefix}:inventory:order-1-1"
     await sagas.redis.hset(taken, "name", "somebody else's")
     with pytest.raises(JobExistsError, match=rf"^Job {taken} already exists$"):
@@ -333,7 +333,7 @@ async def test_a_member_that_is_there_already_refuses_the_whole_group(sagas: Sag
 
 
 @pytest.mark.parametrize(
-    "spoilt",
+    "corrupt",
     [
         *(
             f"inventory:{key}"
@@ -353,9 +353,9 @@ async def test_a_member_that_is_there_already_refuses_the_whole_group(sagas: Sag
     ],
 )
 async def test_a_key_of_another_type_refuses_the_whole_group(
-    redis_url: str, redis: Redis, prefix: str, spoilt: str
+    redis_url: str, redis: Redis, prefix: str, corrupt: str
 ) -> None:
-    await redis.sadd(f"{prefix}:{spoilt}", "spoilt")
+    await redis.sadd(f"{prefix}:{corrupt}", "corrupt")
     jobs = [
         job("charge", "payments"),
         job("reserve", "inventory"),
@@ -365,17 +365,17 @@ async def test_a_key_of_another_type_refuses_the_whole_group(
     async with JobGroups.connect(redis_url, prefix) as groups:
         with pytest.raises((RefusedError, ResponseError)):
             await groups.add_group("order", jobs, {"charge": undo("refund")}, "order-1")
-    assert await redis.keys(f"{prefix}:*") == [f"{prefix}:{spoilt}"]
-    await redis.delete(f"{prefix}:{spoilt}")
+    assert await redis.keys(f"{prefix}:*") == [f"{prefix}:{corrupt}"]
+    await redis.delete(f"{prefix}:{corrupt}")
 
 
-async def test_a_counter_that_is_no_number_refuses_the_whole_group(
+async def test_an_invalid_counter_refuses_the_whole_group(
     redis_url: str, redis: Redis, prefix: str
 ) -> None:
-    await redis.set(f"{prefix}:inventory:pc", "spoilt")
+    await redis.set(f"{prefix}:inventory:pc", "corrupt")
     jobs = [job("charge"), job("pack", "inventory", priority=1)]
     async with JobGroups.connect(redis_url, prefix) as groups:
-        with pytest.raises(SpoiltKeyError, match=f"NOTANUMBER {prefix}:inventory:pc"):
+        with pytest.raises(CorruptKeyError, match=f"NOTANUMBER {prefix}:inventory:pc"):
             await groups.add_group("order", jobs)
     assert await redis.keys(f"{prefix}:*") == [f"{prefix}:inventory:pc"]
     await redis.delete(f"{prefix}:inventory:pc")

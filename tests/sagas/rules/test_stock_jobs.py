@@ -1,7 +1,7 @@
-"""Our jobs are stock jobs: the same job added by a stock client and by us leaves the same keys.
+"""A job added by us has the same keys as the same job added by a stock client.
 
-Two queues stand side by side, a stock client fills one and we fill the other with jobs of the same
-ids at the same millisecond. Whatever differs afterwards must stand in the one table below.
+A stock client fills one queue, and we fill another with jobs of the same ids at the same
+millisecond. Every difference must be in the table below.
 """
 
 import json
@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from jobgroup import store
-from testbed.fixtures import QueueNamer
-from testbed.sagas import Sagas
-from testbed.stock import FLAVOURS, StockClient, fails_for_good, returns
+from jobgroup.store import store
+from testbed.servers.stock import FLAVOURS, StockClient, fails_for_good, returns
+from testbed.support.fixtures import QueueNamer
+from testbed.support.sagas import Sagas
 
 NOW = 1_900_000_000_000
 GROUP = "order-1"
@@ -23,7 +23,7 @@ DATA = {"orderId": "123", "amount": 99.99, "big": 9007199254740991, "to": "Zoë"
 
 @dataclass(frozen=True)
 class Allowed:
-    """A difference we mean, and why."""
+    """An intended difference, and the reason."""
 
     path: str
     reason: str
@@ -73,7 +73,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let us add at a time of the test's own."""
+    """Set the time at which we add jobs."""
     monkeypatch.setattr(store, "now_ms", lambda: NOW)
 
 
@@ -124,7 +124,7 @@ async def test_an_undo_is_the_job_a_stock_client_would_add(
 
 
 async def prepare(client: StockClient, sagas: Sagas, queue: str, case: str) -> None:
-    """Bring a queue into the state a case is about."""
+    """Bring a queue into the state of a case."""
     redis, base = sagas.redis, f"{sagas.prefix}:{queue}"
     if case.startswith("paused"):
         await client.manage(queue, "pause")
@@ -134,7 +134,7 @@ async def prepare(client: StockClient, sagas: Sagas, queue: str, case: str) -> N
 
 
 async def photograph(sagas: Sagas, queue: str) -> dict[str, Any]:
-    """Return all that a queue's keys hold, a path for each thing that could differ."""
+    """Return the content of a queue's keys, with a path for each value."""
     redis, base = sagas.redis, f"{sagas.prefix}:{queue}"
     seen: dict[str, Any] = {}
     async for key in redis.scan_iter(f"{base}:*", count=1000):
@@ -163,7 +163,7 @@ async def photograph(sagas: Sagas, queue: str) -> dict[str, Any]:
 def differences(
     stock: dict[str, Any], ours: dict[str, Any], flavour: str, case: str
 ) -> dict[str, tuple[Any, Any]]:
-    """Return what differs without being allowed to: what a stock client left, and what we left."""
+    """Return the differences that are not intended: the stock value and ours."""
     allowed = [row for row in ALLOWED if flavour in row.flavours and fnmatchcase(case, row.case)]
     return {
         path: (stock.get(path), ours.get(path))

@@ -1,4 +1,4 @@
-"""An undo is handed what its member returned, to the last digit; and a refusal writes nothing."""
+"""An undo receives the exact result of its member, and a refusal writes nothing."""
 
 import json
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from jobgroup import JobGroupError, JobGroups, Store
-from jobgroup.spec import RESERVED_IDS
+from jobgroup.definition.spec import RESERVED_IDS
 from tests.json_values import json_values, same, texts
-from tests.sagas import instant
-from tests.sagas.instant import run
-from tests.sagas.stock_queue import StockConnection, StockQueue
+from tests.sagas.histories import instant
+from tests.sagas.histories.instant import run
+from tests.sagas.histories.stock_queue import StockConnection, StockQueue
 
 RELAXED = settings(
     deadline=None,
@@ -28,7 +28,7 @@ QUEUES = ("a", "b")
 
 @pytest.fixture
 def client(redis_url: str, prefix: str) -> Iterator[Redis]:
-    """Open a client that answers at once."""
+    """Open a blocking client."""
     redis = instant.connect(redis_url)
     yield redis
     run(clear(redis, prefix))
@@ -54,7 +54,7 @@ async def put(redis: Redis, key: str) -> None:
 
 
 async def undo_data(redis: Redis, prefix: str, value: Any, escaped: bool) -> tuple[str, str]:
-    """Let one member return a value and another fail; return what was noted and the undo's data."""
+    """Run a member that returns a value and one that fails; return the note and the undo's data."""
     groups = JobGroups(Store(redis, prefix))
     queue = StockQueue(StockConnection(redis), prefix, "a")
     jobs = [{"name": name, "queueName": "a"} for name in ("charge", "ship")]
@@ -74,7 +74,7 @@ async def undo_data(redis: Redis, prefix: str, value: Any, escaped: bool) -> tup
 
 @RELAXED
 @given(value=json_values, escaped=st.booleans())
-def test_an_undo_is_handed_exactly_what_its_member_returned(
+def test_an_undo_receives_exactly_the_result_of_its_member(
     client: Redis, prefix: str, value: Any, escaped: bool
 ) -> None:
     noted, data = run(undo_data(client, prefix, value, escaped))
@@ -91,7 +91,7 @@ def test_an_undo_is_handed_exactly_what_its_member_returned(
 
 
 def sometimes(right: st.SearchStrategy[Any], wrong: st.SearchStrategy[Any]) -> Any:
-    """Draw something right nine times of ten."""
+    """Draw a right value nine times out of ten."""
     return st.integers(0, 9).flatmap(lambda n: wrong if n == 9 else right)
 
 
@@ -137,7 +137,7 @@ group_ids = st.sampled_from(["g", "order-1", *RESERVED_IDS]) | texts
     compensation=sometimes(compensation, json_values),
     group_id=group_ids,
 )
-def test_whatever_is_refused_leaves_no_key_behind(
+def test_a_refused_group_leaves_no_keys(
     client: Redis, prefix: str, name: Any, jobs: Any, compensation: Any, group_id: str
 ) -> None:
     groups = JobGroups(Store(client, prefix))
@@ -170,7 +170,7 @@ def test_whatever_is_refused_leaves_no_key_behind(
         ("_jobgroups:waiting-children", {}),
     ],
 )
-def test_a_key_in_the_way_refuses_the_whole_group(
+def test_a_conflicting_key_refuses_the_whole_group(
     client: Redis, prefix: str, key: str, opts: dict[str, Any]
 ) -> None:
     run(put(client, f"{prefix}:{key}"))

@@ -1,4 +1,4 @@
-"""Where binaries come from, and what is said when they cannot be had."""
+"""Binaries are found, downloaded or built; an error names what is missing."""
 
 import os
 import subprocess
@@ -7,19 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from testbed import binaries, building, toolchain
-from testbed.cache import cache_dir, locked, require_space
-from testbed.errors import Unavailable
-
-ROOT = Path(__file__).resolve().parents[2]
+from testbed import ROOT
+from testbed.build import binaries, modules, toolchain
+from testbed.build.cache import cache_dir, locked, require_space
+from testbed.support.errors import Unavailable
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give an empty cache and no binaries from elsewhere."""
+    """Return an empty cache, without binaries from elsewhere."""
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     monkeypatch.setenv("JOBGROUP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(building, "BUILD_GIGABYTES", 0)
+    monkeypatch.setattr(modules, "BUILD_GIGABYTES", 0)
     return cache_dir()
 
 
@@ -35,7 +34,7 @@ def test_kubebuilder_assets_come_first(cache: Path, monkeypatch: pytest.MonkeyPa
     assert binaries.find("etcd") == {"etcd": assets / "etcd"}
 
 
-def test_a_wrong_kubebuilder_assets_is_not_passed_over(
+def test_a_wrong_kubebuilder_assets_is_an_error(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(cache / "typo"))
@@ -50,8 +49,8 @@ def test_a_download_comes_before_a_build(cache: Path) -> None:
     assert binaries.find("kubectl") == {"kubectl": downloaded / "kubectl"}
 
 
-def test_a_build_says_how_far_it_is_and_how_long_it_takes() -> None:
-    said = building.progress(500, 2000, 60)
+def test_a_build_reports_its_progress() -> None:
+    said = modules.progress(500, 2000, 60)
     assert said == "  500 of at most 2000 packages in 60 s, at most 3 min more"
 
 
@@ -65,7 +64,7 @@ def test_it_builds_once(cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().out == ""
 
 
-def test_what_an_interrupted_build_left_is_never_used(cache: Path) -> None:
+def test_the_rest_of_an_interrupted_build_is_not_used(cache: Path) -> None:
     folder = binaries.KUBERNETES.built
     (folder / ".partial-1").mkdir(parents=True)
     (folder / ".partial-1" / "pause").write_text("half of it")
@@ -80,13 +79,13 @@ def test_an_interrupted_build_leaves_nothing(cache: Path, monkeypatch: pytest.Mo
         (output / "pause").write_text("half of it")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(building, "_go_with_progress", interrupt)
+    monkeypatch.setattr(modules, "_go_with_progress", interrupt)
     with pytest.raises(KeyboardInterrupt):
         binaries.ensure("pause")
     assert programs(cache / "bin") == set()
 
 
-def test_without_a_network_it_says_so(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_network_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOPROXY", "off")
     monkeypatch.setenv("GOFLAGS", "-modcacherw")
     monkeypatch.setenv("GOMODCACHE", str(cache / "modules"))
@@ -95,10 +94,10 @@ def test_without_a_network_it_says_so(cache: Path, monkeypatch: pytest.MonkeyPat
     assert programs(cache / "bin") == set()
 
 
-def test_a_disk_that_is_too_small_is_refused_before_the_build(
+def test_a_build_does_not_begin_on_a_disk_that_is_too_small(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(building, "BUILD_GIGABYTES", 10**6)
+    monkeypatch.setattr(modules, "BUILD_GIGABYTES", 10**6)
     with pytest.raises(Unavailable, match=r"GB free and this step needs about"):
         binaries.ensure("pause")
 
@@ -109,14 +108,14 @@ def can_mount() -> bool:
 
 
 @pytest.mark.skipif(not can_mount(), reason="mounting a small disk takes CAP_SYS_ADMIN")
-def test_a_disk_that_fills_up_is_said_in_a_sentence(tmp_path: Path) -> None:
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     program = tmp_path / "program.py"
     program.write_text(
         "import sys\n"
-        "from testbed import binaries, building, install\n"
-        "building.BUILD_GIGABYTES = 0\n"
+        "from testbed.build import binaries, install, modules\n"
+        "modules.BUILD_GIGABYTES = 0\n"
         "install.STEPS = {'pause': lambda: str(binaries.ensure('pause'))}\n"
         "sys.exit(install.main())\n"
     )
@@ -138,9 +137,7 @@ def test_a_disk_that_fills_up_is_said_in_a_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_no_go_and_no_wheel_is_said_in_a_sentence(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_go_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(cache))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(cache))
@@ -151,7 +148,7 @@ def test_no_go_and_no_wheel_is_said_in_a_sentence(
     assert programs(cache) == set()
 
 
-def test_a_toolchain_too_old_is_passed_over(
+def test_a_toolchain_that_is_too_old_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, version in (("go", "go version go1.20.1 linux/amd64"), ("node", "v18.1.0")):
@@ -166,31 +163,31 @@ def test_a_toolchain_too_old_is_passed_over(
     assert asked == ["go", "node"]
 
 
-def test_a_killed_download_is_never_used(cache: Path) -> None:
+def test_a_killed_download_is_not_used(cache: Path) -> None:
     left = cache / "envtest" / "partial" / "k8s" / "1.36.2-linux-amd64"
     left.mkdir(parents=True)
     (left / "kubectl").write_text("half of it")
     assert binaries._cached("kubectl") is None
 
 
-def test_the_cache_may_be_named_relatively(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_can_be_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JOBGROUP_CACHE", "here")
     assert cache_dir() == tmp_path / "here"
 
 
-def test_an_unwritable_cache_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_cache_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JOBGROUP_CACHE", "/proc/nowhere")
     with pytest.raises(Unavailable, match="set JOBGROUP_CACHE to a folder you may write to"):
         cache_dir()
 
 
-def test_room_enough_is_no_complaint(cache: Path) -> None:
+def test_enough_space_is_no_error(cache: Path) -> None:
     require_space(cache, 0)
 
 
 def test_a_second_run_waits_for_the_first(cache: Path) -> None:
-    program = "from testbed.cache import locked\nwith locked('build'): print('mine')"
+    program = "from testbed.build.cache import locked\nwith locked('build'): print('mine')"
     with locked("build"):
         second = subprocess.Popen(
             [sys.executable, "-u", "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True

@@ -1,17 +1,17 @@
-"""Where helm comes from: the one named, the machine's own if it will do, else one that is built."""
+"""Helm is the one that HELM names, else the machine's own if it is suitable, else a built one."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from testbed import helm
-from testbed.binaries import MAJOR, MINOR
-from testbed.errors import Unavailable
+from testbed.build import helm
+from testbed.build.binaries import MAJOR, MINOR
+from testbed.support.errors import Unavailable
 
 
 class Building:
-    """Stands for the module where a build would take minutes."""
+    """Replaces the module, whose build would take minutes."""
 
     def ensure(self, *_: str) -> Path:
         return Path("/built")
@@ -40,7 +40,7 @@ def on_path(folder: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> Path
         ("", False),
     ],
 )
-def test_the_machines_own_is_taken_if_it_will_do(
+def test_the_machines_own_is_used_if_it_is_suitable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, is_taken: bool
 ) -> None:
     monkeypatch.setattr(helm, "MODULE", Building())
@@ -48,19 +48,21 @@ def test_the_machines_own_is_taken_if_it_will_do(
     assert helm.find_helm() == (own if is_taken else Path("/built/helm"))
 
 
-def test_the_one_named_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_one_that_helm_names_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     on_path(tmp_path, "v3.22.0", monkeypatch)
     monkeypatch.setenv("HELM", "/bin/true")
     assert helm.find_helm() == Path("/bin/true")
 
 
-def test_a_wrong_name_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_name_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELM", "/typo/helm")
     with pytest.raises(Unavailable, match="HELM is /typo/helm, and there is no such program"):
         helm.find_helm()
 
 
-def test_the_built_one_knows_its_version_and_that_of_kubernetes(tmp_path: Path) -> None:
+def test_the_built_one_reports_its_version_and_that_of_kubernetes(tmp_path: Path) -> None:
     program = helm.MODULE.ensure("helm") / "helm"
 
     def says(*arguments: str) -> str:

@@ -1,40 +1,38 @@
-"""`make install`: what it says, and that it never takes half an installation for a whole one."""
+"""`make install`: its output, and that it completes an incomplete installation."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from testbed import binaries, install, lock
-from testbed.errors import Unavailable
-from testbed.stock import CLIENTS
+from testbed.build import binaries, install, lock
+from testbed.servers.stock import CLIENTS
+from testbed.support.errors import Unavailable
 
 
 @pytest.fixture
 def clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a copy of the stock workers' folder with nothing installed in it."""
+    """Return a copy of the stock workers' folder without installed packages."""
     for name in ("package.json", "package-lock.json", ".npmrc"):
         shutil.copy(CLIENTS / name, tmp_path)
     monkeypatch.setattr(install, "CLIENTS", tmp_path)
     return tmp_path
 
 
-def test_half_an_installation_is_finished(clients: Path) -> None:
+def test_an_incomplete_installation_is_completed(clients: Path) -> None:
     (clients / "node_modules").mkdir()
     assert install.install_workers() == "installed"
     assert (clients / "node_modules" / "bullmq5" / "package.json").exists()
-    assert install.install_workers() == "there already"
+    assert install.install_workers() == "already installed"
 
 
-def test_a_changed_lock_is_installed_anew(clients: Path) -> None:
+def test_a_changed_lock_is_installed_again(clients: Path) -> None:
     (clients / "node_modules").mkdir()
     (clients / "node_modules" / ".installed-lock").write_text("an older one")
     assert install.install_workers() == "installed"
 
 
-def test_no_registry_in_reach_is_said_in_a_sentence(
-    clients: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_registry_out_of_reach_is_named(clients: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("npm_config_offline", "true")
     monkeypatch.setenv("npm_config_cache", str(clients / "empty"))
     with pytest.raises(Unavailable, match="check that this machine reaches an npm registry"):
@@ -46,10 +44,10 @@ def test_no_registry_in_reach_is_said_in_a_sentence(
     ("error", "code", "sentence"),
     [
         (Unavailable("there is no moon"), 2, "make install: there is no moon"),
-        (KeyboardInterrupt(), 130, "run it again and it goes on from here"),
+        (KeyboardInterrupt(), 130, "run it again to continue"),
     ],
 )
-def test_what_goes_wrong_is_a_sentence_and_an_exit_code(
+def test_an_error_is_a_sentence_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     error: BaseException,
@@ -83,12 +81,12 @@ def test_a_demo_needs_less_than_tests_do(
     assert capsys.readouterr().out == ""
     assert install.main() == 0
     said = capsys.readouterr().out
-    assert "stock BullMQ workers: there already" in said
+    assert "stock BullMQ workers: already installed" in said
     assert "helm: /bin/true" in said
     assert asked[1] - asked[0] == {"kube-controller-manager"}
 
 
-def test_an_npm_lock_is_stripped_of_addresses(tmp_path: Path) -> None:
+def test_an_npm_lock_contains_no_addresses(tmp_path: Path) -> None:
     path = tmp_path / "package-lock.json"
     path.write_text(
         '{"packages": {"a": {"version": "1", "resolved": "https://h/a", "funding": {"url": "u"}}}}'

@@ -1,11 +1,11 @@
-"""What is saved of namespaces where something went wrong, with a script in place of kubectl."""
+"""The saved diagnostics of namespaces, with a script in place of kubectl."""
 
 from pathlib import Path
 
 import pytest
 
-from testbed import last_words
-from testbed.kubectl import Kubectl
+from testbed.cluster import diagnostics
+from testbed.cluster.kubectl import Kubectl
 
 KUBECTL = """#!/bin/sh
 case "$*" in
@@ -34,7 +34,7 @@ def test_events_objects_and_logs_of_each_namespace_are_saved(
     kubectl: Kubectl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("E2E_FAILURES", str(tmp_path / "failures"))
-    folder = last_words.save("test_x", kubectl, kubectl.elsewhere("system"))
+    folder = diagnostics.save("test_x", kubectl, kubectl.within("system"))
     assert folder == tmp_path / "failures" / "test_x"
     assert {each.name for each in folder.iterdir()} == {"story", "system"}
     for namespace in ("story", "system"):
@@ -48,9 +48,9 @@ def test_events_objects_and_logs_of_each_namespace_are_saved(
         }
 
 
-def test_unless_told_otherwise_they_are_in_the_cache(
+def test_by_default_they_are_in_the_cache(
     kubectl: Kubectl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("E2E_FAILURES", raising=False)
     monkeypatch.setenv("JOBGROUP_CACHE", str(tmp_path / "cache"))
-    assert last_words.save("test_x", kubectl) == tmp_path / "cache/e2e-failures/test_x"
+    assert diagnostics.save("test_x", kubectl) == tmp_path / "cache/e2e-failures/test_x"

@@ -1,4 +1,4 @@
-"""How a container engine is found or started, and what is said when there is none.
+"""A container engine is found or started; an error says what to do if there is none.
 
 No engine is needed: scripts stand in for docker, dockerd and apt-get.
 """
@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from testbed import engine
-from testbed.cache import cache_dir
-from testbed.commands import run
-from testbed.errors import Unavailable
+from testbed import ROOT
+from testbed.build.cache import cache_dir
+from testbed.cluster import engine
+from testbed.support.commands import run
+from testbed.support.errors import Unavailable
 
 ProgramMaker = Callable[[str, str], None]
 
-ROOT = Path(__file__).resolve().parents[2]
 SETPRIV = Path("/usr/bin/setpriv")
 NO_DAEMON = "echo 'Cannot connect to the Docker daemon' >&2; exit 1"
 # It answers where the stand-in for dockerd below is running.
@@ -42,7 +42,7 @@ while :; do /bin/sleep 0.05; done"""
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProgramMaker]:
-    """Give a PATH with nothing on it but the programs a test makes, and an empty cache."""
+    """Set a PATH with only the programs of the test, and an empty cache."""
     folder = tmp_path / "bin"
     folder.mkdir()
     if SETPRIV.exists():
@@ -67,7 +67,7 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def daemon(programs: ProgramMaker, as_root: None) -> Path:
-    """Give the folder of a private dockerd that can start."""
+    """Return the folder of a private dockerd that can start."""
     programs("docker", DOCKER)
     programs("dockerd", DOCKERD)
     programs("umount", "exit 1")
@@ -80,8 +80,8 @@ def is_running(folder: Path) -> bool:
 
 @contextmanager
 def run_of_its_own(program: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a program in another process, as root would, from the moment its engine is up."""
-    prelude = "import os, signal; os.geteuid = lambda: 0; from testbed import engine\n"
+    """Run a program in another process, as root, and wait until its engine runs."""
+    prelude = "import os, signal; os.geteuid = lambda: 0; from testbed.cluster import engine\n"
     with subprocess.Popen(
         [sys.executable, "-c", prelude + program], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as runner:
@@ -97,30 +97,28 @@ def test_the_machines_own_engine_is_used_as_it_is(programs: ProgramMaker) -> Non
         assert found.env == os.environ
 
 
-def test_without_docker_and_root_it_says_what_to_do(
+def test_without_docker_and_root_the_error_says_what_to_do(
     programs: ProgramMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs("docker", NO_DAEMON)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    sentence = r"start Docker, or run as root \(docker info says: Cannot connect"
+    sentence = r"start Docker, or run as root \(docker info: Cannot connect"
     with pytest.raises(Unavailable, match=sentence), engine.started():
         pass
 
 
-def test_a_machine_without_apt_is_told_what_to_install(
-    programs: ProgramMaker, as_root: None
-) -> None:
+def test_without_apt_the_package_to_install_is_named(programs: ProgramMaker, as_root: None) -> None:
     with pytest.raises(Unavailable, match=r"install docker\.io by hand"), engine.started():
         pass
 
 
-def test_a_package_that_cannot_be_fetched_is_one_sentence(
+def test_a_package_that_cannot_be_downloaded_is_named(
     programs: ProgramMaker, as_root: None
 ) -> None:
     programs("docker", NO_DAEMON)
     programs("dpkg", "exit 0")
     programs("apt-get", "echo 'Reading...'; echo 'E: Could not resolve the mirror' >&2; exit 100")
-    sentence = r"^Installing docker\.io failed: E: Could not resolve the mirror \(all it"
+    sentence = r"^Installing docker\.io failed: E: Could not resolve the mirror \(the whole"
     with pytest.raises(Unavailable, match=sentence), engine.started():
         pass
 
@@ -143,7 +141,7 @@ def test_a_private_engine_ends_with_the_run(daemon: Path) -> None:
     assert not is_running(daemon)
 
 
-def test_a_kept_engine_outlives_its_run_and_the_next_one_ends_it(daemon: Path) -> None:
+def test_the_next_run_ends_a_kept_engine(daemon: Path) -> None:
     with run_of_its_own("with engine.started(keep=True): print('up', flush=True)"):
         pass
     assert is_running(daemon)
@@ -154,7 +152,7 @@ def test_a_kept_engine_outlives_its_run_and_the_next_one_ends_it(daemon: Path) -
     assert not is_running(daemon)
 
 
-def test_what_a_crash_left_in_the_engine_is_removed_first(
+def test_the_containers_of_a_crashed_run_are_removed_first(
     daemon: Path, programs: ProgramMaker, tmp_path: Path
 ) -> None:
     calls = tmp_path / "calls"
@@ -170,13 +168,13 @@ def test_a_failed_run_keeps_nothing(daemon: Path) -> None:
     assert not is_running(daemon)
 
 
-def test_no_engine_to_find(programs: ProgramMaker) -> None:
+def test_a_missing_engine_is_an_error(programs: ProgramMaker) -> None:
     programs("docker", NO_DAEMON)
     with pytest.raises(Unavailable, match=r"^No container engine is running: start Docker"):
         engine.running()
 
 
-def test_a_stale_pid_file_ends_no_stranger(daemon: Path) -> None:
+def test_a_stale_pid_file_ends_no_other_process(daemon: Path) -> None:
     daemon.mkdir()
     with subprocess.Popen(["/bin/sleep", "60"]) as stranger:
         (daemon / "dockerd.pid").write_text(str(stranger.pid))
@@ -188,14 +186,14 @@ def test_a_stale_pid_file_ends_no_stranger(daemon: Path) -> None:
             stranger.kill()
 
 
-def test_a_daemon_that_cannot_start_says_why(daemon: Path, programs: ProgramMaker) -> None:
+def test_the_reason_of_a_failed_start_is_named(daemon: Path, programs: ProgramMaker) -> None:
     programs("dockerd", "echo starting; echo 'no space left on device'; exit 1")
     sentence = r"^dockerd did not start: no space left on device \(its log is .*dockerd\.log\)$"
     with pytest.raises(Unavailable, match=sentence), engine.started():
         pass
 
 
-def test_a_path_too_long_for_a_socket_is_refused(
+def test_a_path_that_is_too_long_for_a_socket_is_an_error(
     daemon: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JOBGROUP_CACHE", str(tmp_path / ("x" * 100)))
@@ -214,7 +212,7 @@ def test_the_daemon_ends_when_the_run_is_killed(daemon: Path) -> None:
         time.sleep(0.05)
 
 
-def test_it_leaves_the_hosts_network_alone(daemon: Path) -> None:
+def test_it_does_not_change_the_network_of_the_host(daemon: Path) -> None:
     with engine.started():
         settings = json.loads((daemon / "daemon.json").read_text())
     assert settings["bridge"] == "none"
@@ -232,7 +230,7 @@ def test_runc_is_wrapped_only_where_the_capability_is_missing(
     assert ("default-runtime" in settings) is not held
 
 
-def test_the_wrapper_takes_the_capability_out_of_what_runc_is_asked(
+def test_the_wrapper_removes_the_capability_from_the_configuration(
     daemon: Path, monkeypatch: pytest.MonkeyPatch, programs: ProgramMaker, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(engine, "_may", lambda capability: False)
@@ -250,27 +248,29 @@ def test_the_wrapper_takes_the_capability_out_of_what_runc_is_asked(
     assert (tmp_path / "asked").read_text() == f"create --bundle {tmp_path} some-id\n"
 
 
-def test_a_full_disk_is_named_as_such(programs: ProgramMaker) -> None:
+def test_a_full_disk_is_named(programs: ProgramMaker) -> None:
     programs("tar", "echo 'tar: write error: No space left on device' >&2; echo bye; exit 2")
     with pytest.raises(Unavailable, match=r"^Packing failed because the disk is full; free some"):
         run("tar", doing="Packing")
 
 
-def test_a_failure_is_the_last_line_and_where_the_rest_is(programs: ProgramMaker) -> None:
+def test_a_failure_has_the_last_line_and_the_path_of_the_log(programs: ProgramMaker) -> None:
     programs("tool", "echo much; echo 'the reason' >&2; exit 3")
     with pytest.raises(Unavailable) as failure:
         run("tool", "--flag", doing="Trying")
     log = cache_dir() / "failed-command.log"
-    assert str(failure.value) == f"Trying failed: the reason (all it printed is in {log})"
+    assert str(failure.value) == f"Trying failed: the reason (the whole output is in {log})"
     assert log.read_text() == "$ tool --flag\nmuch\nthe reason\n"
 
 
-def test_the_line_that_tells_is_preferred_to_the_last(programs: ProgramMaker) -> None:
+def test_a_line_with_an_error_is_preferred_to_the_last(programs: ProgramMaker) -> None:
     programs("tool", "echo 'ERROR: no such node' >&2; echo >&2; echo 'Output:' >&2; exit 1")
     with pytest.raises(Unavailable, match=r"^Trying failed: ERROR: no such node \("):
         run("tool", doing="Trying")
 
 
 def test_a_missing_program_is_named(programs: ProgramMaker) -> None:
-    with pytest.raises(Unavailable, match=r"^Trying failed: there is no tool on the PATH\.$"):
+    with pytest.raises(
+        Unavailable, match=r"^Trying failed: there is no tool on PATH; install it\.$"
+    ):
         run("tool", doing="Trying")

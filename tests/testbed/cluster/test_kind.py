@@ -1,4 +1,4 @@
-"""Which cluster and images the end-to-end tests get, and what is left when that goes wrong.
+"""The cluster and the images of the end-to-end tests, and the clean-up after errors.
 
 No engine is needed: scripts stand in for docker, kind and kubectl, and note how they were called.
 """
@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from testbed import binaries, builders, cluster, e2e, engine, images, installation
-from testbed.builders import Docker
-from testbed.cache import cache_dir
-from testbed.cluster import Cluster, TestImages
-from testbed.engine import Engine
-from testbed.errors import Unavailable
+from testbed import ROOT
+from testbed.build import binaries
+from testbed.build.cache import cache_dir
+from testbed.cluster import e2e, engine, installation, kind
+from testbed.cluster.engine import Engine
+from testbed.cluster.kind import Cluster, TestImages
+from testbed.images import base, builders
+from testbed.images.builders import Docker
+from testbed.support.errors import Unavailable
 
 ProgramMaker = Callable[[str, str], None]
 
@@ -43,8 +46,8 @@ esac"""
 
 
 def test_the_page_for_contributors_names_the_variable_of_every_image() -> None:
-    page = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"
-    assert set(re.findall(r"E2E_\w*IMAGE", page.read_text())) == set(cluster.IMAGE_VARIABLES)
+    page = ROOT / "CONTRIBUTING.md"
+    assert set(re.findall(r"E2E_\w*IMAGE", page.read_text())) == set(kind.IMAGE_VARIABLES)
 
 
 @pytest.fixture
@@ -56,7 +59,7 @@ def calls(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def programs(tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch) -> ProgramMaker:
-    """Put stand-ins first on the PATH, and give an empty cache."""
+    """Put replacements of programs first on PATH, and set an empty cache."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (tmp_path / "images").mkdir()
@@ -74,10 +77,10 @@ def programs(tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch) -> Pr
 
 @pytest.fixture
 def docker(programs: ProgramMaker, monkeypatch: pytest.MonkeyPatch) -> Docker:
-    """Give an engine whose registry is out of reach, to a root who needs no namespaces."""
+    """Return an engine whose registry is out of reach, for root without namespaces."""
     programs("docker", DOCKER)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    for module in (builders, images):
+    for module in (builders, base):
         monkeypatch.setattr(module, "sandboxed", lambda *command: list(command))
     return Docker(Engine(os.environ))
 
@@ -87,14 +90,14 @@ def obtain(docker: Docker) -> str:
         root.mkdir()
         (root / "file").touch()
 
-    return images.obtained(docker, "published:1", "made:1", ["CMD x"], make)
+    return base.obtained(docker, "published:1", "made:1", ["CMD x"], make)
 
 
 def verbs(calls: Path) -> list[str]:
     return [line.split()[1] for line in calls.read_text().splitlines()]
 
 
-def test_an_image_a_registry_gives_is_not_made(
+def test_an_image_of_a_registry_is_not_made(
     docker: Docker, monkeypatch: pytest.MonkeyPatch, calls: Path
 ) -> None:
     monkeypatch.setenv("REGISTRY", "yes")
@@ -110,7 +113,7 @@ def test_an_image_is_made_once(docker: Docker, calls: Path) -> None:
     assert set(verbs(calls)) == {"image"}, "a warm run asks, and neither pulls nor makes"
 
 
-def test_a_half_written_image_gets_no_name(
+def test_an_incomplete_image_gets_no_tag(
     docker: Docker, monkeypatch: pytest.MonkeyPatch, calls: Path
 ) -> None:
     monkeypatch.setenv("IMPORT", "false")
@@ -123,7 +126,7 @@ def test_a_half_written_image_gets_no_name(
     assert "tag" in verbs(calls)
 
 
-def test_an_archive_cut_short_gets_no_name(
+def test_an_incomplete_archive_gets_no_tag(
     docker: Docker, programs: ProgramMaker, calls: Path
 ) -> None:
     programs("tar", "echo half; exit 1")
@@ -133,7 +136,7 @@ def test_an_archive_cut_short_gets_no_name(
     assert "docker tag" not in calls.read_text()
 
 
-def test_a_disk_that_fills_up_is_one_sentence_and_leaves_nothing(
+def test_a_disk_that_fills_up_is_named_and_nothing_is_left(
     docker: Docker, programs: ProgramMaker
 ) -> None:
     programs("tar", "echo 'tar: -: Cannot write: No space left on device' >&2; exit 2")
@@ -142,23 +145,23 @@ def test_a_disk_that_fills_up_is_one_sentence_and_leaves_nothing(
     assert not (cache_dir() / "scratch").exists()
 
 
-def test_a_disk_without_room_is_not_begun_on(
+def test_an_image_is_not_begun_on_a_full_disk(
     docker: Docker, monkeypatch: pytest.MonkeyPatch, calls: Path
 ) -> None:
-    monkeypatch.setattr(images, "ROOT_GIGABYTES", 10**9)
+    monkeypatch.setattr(base, "ROOT_GIGABYTES", 10**9)
     with pytest.raises(Unavailable, match="this step needs about"):
-        images.redis(docker)
+        base.redis(docker)
     assert "import" not in verbs(calls)
 
 
-def test_what_a_killed_run_left_is_cleared(docker: Docker) -> None:
+def test_the_files_of_a_killed_run_are_removed(docker: Docker) -> None:
     stale = cache_dir() / "scratch" / "root"
     stale.mkdir(parents=True)
     (stale / "half").touch()
     assert obtain(docker) == "made:1"
 
 
-def test_without_registry_and_root_it_says_what_to_do(
+def test_without_registry_and_root_the_error_says_what_to_do(
     docker: Docker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -170,14 +173,14 @@ def test_a_fingerprint_is_of_names_and_contents(tmp_path: Path) -> None:
     folder = tmp_path / "source"
     (folder / "__pycache__").mkdir(parents=True)
     (folder / "a").write_text("1")
-    before = images.fingerprint(folder, "x")
+    before = base.fingerprint(folder, "x")
     (folder / "__pycache__" / "a.pyc").write_text("compiled")
-    assert images.fingerprint(folder, "x") == before
-    assert images.fingerprint(folder, "y") != before
+    assert base.fingerprint(folder, "x") == before
+    assert base.fingerprint(folder, "y") != before
     (folder / "a").rename(folder / "b")
-    renamed = images.fingerprint(folder, "x")
+    renamed = base.fingerprint(folder, "x")
     (folder / "b").write_text("2")
-    assert len({before, renamed, images.fingerprint(folder, "x")}) == 3
+    assert len({before, renamed, base.fingerprint(folder, "x")}) == 3
 
 
 def test_wheels_do_not_depend_on_the_python_that_downloads_them(
@@ -185,7 +188,7 @@ def test_wheels_do_not_depend_on_the_python_that_downloads_them(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(
-        images,
+        base,
         "run",
         lambda *command, doing: asked.append(
             Path(command[command.index("--requirement") + 1]).read_text()
@@ -193,11 +196,11 @@ def test_wheels_do_not_depend_on_the_python_that_downloads_them(
     )
     lock = tmp_path / "lock.txt"
     lock.write_text("old==1 ; python_full_version < '3.11.3' \\\n    --hash=sha256:1\nnew==2\n")
-    images.wheels(lock)
+    base.wheels(lock)
     assert asked == ["old==1 \\\n    --hash=sha256:1\nnew==2\n"]
 
 
-def test_wheels_half_downloaded_are_not_used(
+def test_an_incomplete_download_of_wheels_is_not_used(
     programs: ProgramMaker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lock = tmp_path / "lock.txt"
@@ -208,18 +211,20 @@ def test_wheels_half_downloaded_are_not_used(
         raise Unavailable("no network")
 
     with monkeypatch.context() as patch:
-        patch.setattr(images, "run", cut_short)
+        patch.setattr(base, "run", cut_short)
         with pytest.raises(Unavailable, match="no network"):
-            images.wheels(lock)
-    monkeypatch.setattr(images, "run", lambda *command, doing: "")
-    assert not list(images.wheels(lock).glob("*.whl"))
+            base.wheels(lock)
+    monkeypatch.setattr(base, "run", lambda *command, doing: "")
+    assert not list(base.wheels(lock).glob("*.whl"))
 
 
-def test_a_cluster_replaces_a_leftover_and_is_deleted(programs: ProgramMaker, calls: Path) -> None:
+def test_a_cluster_replaces_one_of_an_earlier_run_and_is_deleted(
+    programs: ProgramMaker, calls: Path
+) -> None:
     for name in ("docker", "kind", "kubectl"):
         programs(name, "")
-    with cluster.created(Engine(os.environ), "node:1") as made:
-        assert made.kind_name == cluster.NAME
+    with kind.created(Engine(os.environ), "node:1") as made:
+        assert made.kind_name == kind.NAME
         assert made.kubeconfig.parent == cache_dir()
         assert verbs(calls) == ["delete", "create", "--kubeconfig", "exec", "--kubeconfig"]
     assert verbs(calls)[-1] == "delete"
@@ -228,7 +233,7 @@ def test_a_cluster_replaces_a_leftover_and_is_deleted(programs: ProgramMaker, ca
 def test_a_kept_cluster_is_not_deleted(programs: ProgramMaker, calls: Path) -> None:
     for name in ("docker", "kind", "kubectl"):
         programs(name, "")
-    with cluster.created(Engine(os.environ), "node:1", keep=True):
+    with kind.created(Engine(os.environ), "node:1", keep=True):
         pass
     assert verbs(calls).count("delete") == 1
 
@@ -239,59 +244,59 @@ def test_a_cluster_that_fails_is_deleted(programs: ProgramMaker, calls: Path, ke
     sentence = "^Creating the cluster jobgroup-e2e failed: ERROR: no node"
     with (
         pytest.raises(Unavailable, match=sentence),
-        cluster.created(Engine(os.environ), "node:1", keep),
+        kind.created(Engine(os.environ), "node:1", keep),
     ):
         pass
     assert verbs(calls) == ["delete", "create", "delete"]
 
 
-def test_another_context_than_the_current_one_is_refused(programs: ProgramMaker) -> None:
+def test_a_context_that_is_not_the_current_one_is_an_error(programs: ProgramMaker) -> None:
     programs("kubectl", KUBECTL)
     with pytest.raises(Unavailable, match=r"^The current context is kind-mine, not production;"):
-        cluster.existing("production")
+        kind.existing("production")
     assert not (cache_dir() / "kubeconfig-existing").exists()
 
 
 @pytest.mark.parametrize("context", [None, ""])
 def test_an_existing_cluster_must_be_named(context: str | None) -> None:
     with pytest.raises(Unavailable, match="needs E2E_CONTEXT"):
-        cluster.existing(context)
+        kind.existing(context)
 
 
 def test_the_tests_get_a_private_copy_of_the_one_context(programs: ProgramMaker) -> None:
     programs("kubectl", KUBECTL)
-    found = cluster.existing("kind-mine")
+    found = kind.existing("kind-mine")
     assert found.kind_name == "mine"
     assert found.kubeconfig.read_text() == "one context: kind-mine\n"
     assert stat.S_IMODE(found.kubeconfig.stat().st_mode) == 0o600
 
 
-def test_named_images_are_taken_as_they_are() -> None:
-    found = cluster.named_images(Cluster("production", Path("x")), IMAGES)
+def test_named_images_are_used_as_they_are() -> None:
+    found = kind.named_images(Cluster("production", Path("x")), IMAGES)
     assert found == TestImages("a:1", "b:2", "c:3", "d:4")
     assert found.environment == IMAGES
 
 
 def test_a_kind_cluster_gets_images_made_here() -> None:
-    assert cluster.named_images(Cluster("kind-mine", Path("x")), {}) is None
+    assert kind.named_images(Cluster("kind-mine", Path("x")), {}) is None
 
 
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
         ({}, "production is not a kind cluster"),
-        ({"E2E_IMAGE": "a:1"}, "go together"),
+        ({"E2E_IMAGE": "a:1"}, "set all of them, or none"),
         ({**IMAGES, "E2E_REDIS_IMAGE": ""}, "E2E_REDIS_IMAGE is not set"),
     ],
 )
 def test_a_foreign_cluster_needs_all_images(given: dict[str, str], sentence: str) -> None:
     with pytest.raises(Unavailable, match=sentence):
-        cluster.named_images(Cluster("production", Path("x")), given)
+        kind.named_images(Cluster("production", Path("x")), given)
 
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """Put back the signal handlers that a run sets."""
+    """Restore the signal handlers that a run sets."""
     saved = {interrupt: signal.getsignal(interrupt) for interrupt in e2e.INTERRUPTS}
     yield
     for interrupt, handler in saved.items():
@@ -300,7 +305,7 @@ def handlers() -> Iterator[None]:
 
 @pytest.mark.usefixtures("handlers", "programs")
 class TestRun:
-    """What the command as a whole says and returns."""
+    """The output and the exit code of the whole command."""
 
     @pytest.fixture(autouse=True)
     def choose(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,7 +339,7 @@ class TestRun:
         assert capsys.readouterr().err.startswith("The disk is full;")
 
     @pytest.mark.parametrize("keep", [True, False])
-    def test_of_a_chart_that_cannot_be_installed_it_is_saved_why(
+    def test_diagnostics_of_a_chart_that_cannot_be_installed_are_saved(
         self,
         programs: ProgramMaker,
         calls: Path,
@@ -352,7 +357,7 @@ class TestRun:
         for name in ("KUBECONFIG", "KUBECACHEDIR", "E2E_KUBECTL", *IMAGES):
             monkeypatch.setenv(name, "")
         monkeypatch.delenv("E2E_FAILURES", raising=False)
-        monkeypatch.setattr(cluster, "made_images", lambda found: TestImages(*IMAGES.values()))
+        monkeypatch.setattr(kind, "made_images", lambda found: TestImages(*IMAGES.values()))
         assert e2e.main([]) == 2
         folder = cache_dir() / "e2e-failures" / "installing"
         said = capsys.readouterr()
@@ -367,7 +372,7 @@ class TestRun:
         assert [n > asked for n in deleted] == ([False] if keep else [False, True])
         assert ("The cluster is kept." in said.out) == keep
 
-    def test_an_interrupt_ends_the_run_and_cannot_disturb_the_clean_up(
+    def test_an_interrupt_ends_the_run_but_not_the_clean_up(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         cleaned = []
@@ -381,7 +386,7 @@ class TestRun:
                 cleaned.append(failure[0])
 
         monkeypatch.setattr(engine, "started", lambda keep: Interrupted())
-        monkeypatch.setattr(images, "node", lambda found: signal.raise_signal(signal.SIGTERM))
+        monkeypatch.setattr(base, "node", lambda found: signal.raise_signal(signal.SIGTERM))
         assert e2e.main([]) == 130
         assert cleaned == [KeyboardInterrupt]
         assert "nothing is left running" in capsys.readouterr().out

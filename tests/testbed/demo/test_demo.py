@@ -1,4 +1,4 @@
-"""`make demo` as a person runs it: what is told, what can be tried, what is left behind."""
+"""`make demo` as a user runs it: the output, the commands to try, and the clean-up."""
 
 import os
 import re
@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from testbed import ROOT
 from testbed.demo.picture import draw, excerpt
 from testbed.demo.screen import CODE
-from testbed.demo.story import JOBS, MORAL
-from testbed.processes import is_running
-from testbed.waiting import wait_for
+from testbed.demo.story import JOBS, SUMMARY
+from testbed.servers.processes import is_running
+from testbed.support.waiting import wait_for
 
-ROOT = Path(__file__).resolve().parents[2]
 PICTURE = ROOT / "docs" / "demo.svg"
 # -o: take the virtual environment for installed, this is about what is run in it.
 MAKE = ("make", "--no-print-directory", "-o", ".venv/.installed", "demo")
@@ -28,7 +28,7 @@ Starter = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[Starter]:
-    """Start demos whose files are all in the test's folder; none outlives the test."""
+    """Start demos whose files are all in the test's folder; all end with the test."""
     running: list[subprocess.Popen[str]] = []
 
     def start(*command: str, **env: str) -> subprocess.Popen[str]:
@@ -54,11 +54,11 @@ def demo(tmp_path: Path) -> Iterator[Starter]:
 
 
 def left(folder: Path) -> list[str]:
-    """Name the processes that have to do with this folder: all parts of a demo have."""
+    """Return the commands of the processes that use a folder, as all parts of a demo do."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            # Redis writes its title over its environment, but works in the folder.
+            # Redis overwrites its environment with its title, but works in the folder.
             about = f"{(process / 'cwd').readlink()} {(process / 'environ').read_text('latin-1')}"
             command = (process / "cmdline").read_text("latin-1").replace("\0", " ")
         except OSError:
@@ -69,25 +69,25 @@ def left(folder: Path) -> list[str]:
 
 
 def read_until(process: subprocess.Popen[str], *texts: str) -> str:
-    """Read what a demo prints until it has all of these texts."""
+    """Read the output of a demo until it contains all of these texts."""
     assert process.stdout is not None
-    said = ""
+    output = ""
     for line in process.stdout:
-        said += line
-        if all(text in said for text in texts):
-            return said
-    raise AssertionError(f"it never said {texts}, but {said}")
+        output += line
+        if all(text in output for text in texts):
+            return output
+    raise AssertionError(f"the demo never printed {texts}, but {output}")
 
 
 def steady(lines: list[str]) -> set[str]:
-    """Leave out what differs from run to run: times, ages, and how far it was when looked at."""
+    """Return the lines without what differs from run to run: times, ages, and passing states."""
     passing = "|".join(words for _, _, words in JOBS.values())
-    told = set()
+    kept = set()
     for line in lines:
         text = re.sub(r"^ *\d+\.\d s", "", CODE.sub("", line)).strip()
         if not re.search(rf"ACTIVE|COMPENSATING|^\S \S+ +({passing})$", text):
-            told.add(re.sub(r"\d+s$", "", text).strip())
-    return told
+            kept.add(re.sub(r"\d+s$", "", text).strip())
+    return kept
 
 
 def test_it_ends_by_itself_and_is_what_the_picture_shows(demo: Starter, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_it_ends_by_itself_and_is_what_the_picture_shows(demo: Starter, tmp_path
     assert list(tmp_path.glob("jobgroup-demo-*")) == []
     assert "\033[32mCOMPLETED" in printed
     plain = CODE.sub("", printed)
-    for told in (
+    for pattern in (
         r"order-123 +ACTIVE +0/3 completed",
         r"order-123 +COMPLETED +3/3 completed",
         r"worker.mjs +charged 99.99 for order 124",
@@ -107,21 +107,19 @@ def test_it_ends_by_itself_and_is_what_the_picture_shows(demo: Starter, tmp_path
         r"event +Compensating: undoing what was done: 2 of 3 jobs had completed",
         r"worker.mjs +refunded pay-124: order cancelled",
         r"order-124 +FAILED +2/3 completed, 2/2 undone\n +↺ charge-payment +undone",
-        r"In the shop's books: pay-123 99.99, res-123 2, box-123 Lisbon\n" + MORAL,
+        r"In the shop's books: pay-123 99.99, res-123 2, box-123 Lisbon\n" + SUMMARY,
     ):
-        assert re.search(told, plain), told
+        assert re.search(pattern, plain), pattern
     drawn = ElementTree.parse(PICTURE).getroot().findall("{http://www.w3.org/2000/svg}text")  # noqa: S314
     shown = ["".join(text.itertext()) for text in drawn]
     assert steady(shown) == steady(excerpt(printed)), "run `make picture`"
 
 
-def test_it_waits_for_whoever_wants_to_try_and_ctrl_c_ends_it(
-    demo: Starter, tmp_path: Path
-) -> None:
+def test_it_waits_for_the_user_and_ctrl_c_ends_it(demo: Starter, tmp_path: Path) -> None:
     process = demo(*MAKE)
-    printed = read_until(process, "Ctrl-C ends it all")
+    printed = read_until(process, "Ctrl-C ends the demo")
     assert "\033" not in printed
-    _, _, invitation = printed.partition("Now you, in another terminal:")
+    _, _, invitation = printed.partition("Your turn, in another terminal:")
     enter, set_up, *commands = re.findall(r"^  (\S.+)$", invitation, re.MULTILINE)
     endless = [command for command in commands if command.endswith("--watch")]
     assert len(commands) > 5
@@ -150,7 +148,7 @@ def test_it_waits_for_whoever_wants_to_try_and_ctrl_c_ends_it(
         'jobgroup.jobgroups.dev "order-123" deleted',
     ):
         assert expected in said
-    # What nobody works on is said, and what nobody knows fails.
+    # A queue without workers is reported, and a job that no worker knows fails.
     strange = """
         {"apiVersion": "jobgroups.dev/v1alpha1", "kind": "JobGroup", "metadata": {"name": "song"},
          "spec": {"jobs": [{"name": "sing", "queueName": "%s"}]}}"""
@@ -162,18 +160,18 @@ def test_it_waits_for_whoever_wants_to_try_and_ctrl_c_ends_it(
         "order-123   deleted",
         "order-125   COMPLETED",
         "order-126   FAILED",
-        "nobody works on the queue operas here; there are payments, inventory, shipping",
+        "queue operas has no worker here; there are workers for payments, inventory, shipping",
         'Failed: job "sing" failed: no worker of payments knows how to sing',
     )
     assert len(left(tmp_path)) > 7
     os.killpg(process.pid, signal.SIGINT)
     printed, _ = process.communicate()
-    assert printed.endswith("Nothing is left running, and nothing of it on the disk.\n")
+    assert printed.endswith("All processes are stopped, and all files are removed.\n")
     assert left(tmp_path) == []
     assert list(tmp_path.glob("jobgroup-demo-*")) == []
 
 
-def test_another_end_than_the_expected_one_is_a_failure(demo: Starter, tmp_path: Path) -> None:
+def test_an_unexpected_end_is_a_failure(demo: Starter, tmp_path: Path) -> None:
     process = demo(*MAKE, "CI=1", TEAPOTS="1", WORK_MS="0")
     process.communicate()
     assert process.returncode != 0
@@ -186,9 +184,7 @@ def test_another_end_than_the_expected_one_is_a_failure(demo: Starter, tmp_path:
     assert "reserve-stock failed" in (logs / "worker.py.log").read_text()
 
 
-def test_whoever_ends_it_while_it_starts_leaves_nothing_either(
-    demo: Starter, tmp_path: Path
-) -> None:
+def test_an_interrupted_start_leaves_nothing_behind(demo: Starter, tmp_path: Path) -> None:
     process = demo(*BARE)
     read_until(process, "Starting")
     wait_for(lambda: len(left(tmp_path)) > 1)
@@ -200,7 +196,7 @@ def test_whoever_ends_it_while_it_starts_leaves_nothing_either(
     assert list(tmp_path.glob("jobgroup-demo-*")) == []
 
 
-def test_nothing_outlives_a_killed_demo(demo: Starter, tmp_path: Path) -> None:
+def test_all_parts_end_with_a_killed_demo(demo: Starter, tmp_path: Path) -> None:
     process = demo(*BARE)
     read_until(process, "$ kubectl apply")
     assert len(left(tmp_path)) > 6
@@ -208,7 +204,7 @@ def test_nothing_outlives_a_killed_demo(demo: Starter, tmp_path: Path) -> None:
     wait_for(lambda: not left(tmp_path))
 
 
-def test_a_picture_has_the_colours_and_the_very_text() -> None:
+def test_a_picture_has_the_colours_and_the_text() -> None:
     lines = ["\033[1m$ kubectl\033[0m <&>", "  plain  "]
     drawn = draw(lines)
     assert '<tspan class="bold">$ kubectl</tspan> &lt;&amp;&gt;</text>' in drawn

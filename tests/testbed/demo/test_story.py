@@ -1,4 +1,4 @@
-"""What the demo says: of groups, of events, of its own end, and on which screen."""
+"""The printed lines of the demo, its expected outcome, and its screen."""
 
 import io
 import itertools
@@ -12,16 +12,16 @@ from testbed.demo import story
 from testbed.demo.outcome import ORDERS, Unexpected, check_books
 from testbed.demo.parts import must_run
 from testbed.demo.screen import CODE, Screen, paint, printable
-from testbed.errors import Unavailable
-from testbed.examples import BOOKS
-from testbed.processes import Server
+from testbed.servers.processes import Server
+from testbed.support.errors import Unavailable
+from testbed.support.examples import BOOKS
 
 FULFILLED, REFUSED = ORDERS
 REASONS = ["Failed", "Compensating", "Compensated"]
 
 
 def group(state: str = "", progress: str = "0/2", undone: str = "", **jobs: str) -> dict[str, Any]:
-    """Spell a JobGroup: the status of a job, and after a slash of its undo."""
+    """Return a JobGroup; a job's value is its status, and after a slash that of its undo."""
     lines = []
     for name, told in jobs.items():
         how, _, undo = told.partition("/")
@@ -38,12 +38,12 @@ def plain(lines: list[str]) -> list[str]:
 # Groups
 
 
-def test_a_group_that_is_not_made_yet_says_nothing() -> None:
+def test_a_group_that_is_not_created_yet_has_no_lines() -> None:
     assert story.of_group(None, group()) == []
     assert story.of_group(None, group("PENDING")) == []
 
 
-def test_jobs_are_told_of_when_they_end_and_in_the_order_of_the_spec() -> None:
+def test_jobs_are_printed_when_they_end_and_in_the_order_of_the_spec() -> None:
     active = group("ACTIVE", pay="pending", ship="active")
     assert plain(story.of_group(None, active)) == ["order       ACTIVE        0/2 completed"]
     done = group("COMPLETED", "2/2", ship="completed", pay="completed")
@@ -54,7 +54,7 @@ def test_jobs_are_told_of_when_they_end_and_in_the_order_of_the_spec() -> None:
     ]
 
 
-def test_only_what_changed_is_told() -> None:
+def test_only_changes_are_printed() -> None:
     before = group("ACTIVE", "1/2", pay="completed", ship="active")
     assert story.of_group(before, before) == []
     undoing = group("COMPENSATING", "1/2", "0/1", pay="completed/pending", ship="failed")
@@ -70,7 +70,7 @@ def test_only_what_changed_is_told() -> None:
     ]
 
 
-def test_a_big_group_is_told_of_in_few_lines() -> None:
+def test_a_big_group_is_printed_in_few_lines() -> None:
     names = [f"job-{n}" for n in range(100)]
     big = group("COMPLETED", "100/100", **dict.fromkeys(names, "completed"))
     big["spec"] = {"jobs": [{"name": name} for name in names]}
@@ -79,18 +79,18 @@ def test_a_big_group_is_told_of_in_few_lines() -> None:
     assert told[-1].strip() == "and 90 more jobs"
 
 
-def test_a_group_that_never_was_made_can_end() -> None:
+def test_a_group_that_was_never_created_can_end() -> None:
     assert plain(story.of_group(None, group("FAILED", ""))) == [
         "order       FAILED        nothing completed"
     ]
 
 
-def test_queues_that_nobody_works_on_are_named() -> None:
+def test_queues_without_workers_are_named() -> None:
     (told,) = plain(story.of_queues(group(), ["money", "land"]))
-    assert told.strip() == "nobody works on the queue sea here; there are money, land"
+    assert told.strip() == "queue sea has no worker here; there are workers for money, land"
 
 
-def test_what_a_worker_says_does_not_command_the_terminal() -> None:
+def test_control_characters_of_a_worker_do_not_reach_the_terminal() -> None:
     assert printable("a\033[2Jb\r") == "a [2Jb "
     assert "\033[2J" not in story.of_worker("worker.py", "\033[2J")
     event = {"type": "Warning", "reason": "Failed", "message": "\033[2J"}
@@ -133,7 +133,7 @@ def test_the_expected_end_is_accepted() -> None:
     ],
     ids=["failed", "not undone", "no events", "not seen"],
 )
-def test_another_end_is_said(
+def test_another_end_is_an_error(
     order: Any, status: dict[str, Any], events: list[str], sentence: str
 ) -> None:
     with pytest.raises(Unexpected) as refusal:
@@ -141,7 +141,7 @@ def test_another_end_is_said(
     assert str(refusal.value) == sentence
 
 
-def test_an_order_is_over_when_nothing_more_can_come() -> None:
+def test_an_order_is_over_when_it_has_ended_with_its_events() -> None:
     good = {"state": "FAILED", "progress": "2/3", "undone": "2/2"}
     assert not REFUSED.is_over({"state": "COMPENSATING"}, REASONS)
     assert not REFUSED.is_over(good, ["Failed"])
@@ -149,7 +149,7 @@ def test_an_order_is_over_when_nothing_more_can_come() -> None:
     assert REFUSED.is_over({"state": "COMPLETED"}, [])
 
 
-def test_books_that_keep_a_payment_are_refused() -> None:
+def test_books_that_keep_a_payment_are_an_error() -> None:
     wrong = {**BOOKS, "payments": {"pay-123": "99.99", "pay-124": "99.99"}}
     with pytest.raises(Unexpected, match=r"and has pay-123 99\.99, pay-124 99\.99, res-123 2"):
         check_books(wrong)
@@ -157,7 +157,7 @@ def test_books_that_keep_a_payment_are_refused() -> None:
         check_books({})
 
 
-def test_a_part_that_ended_is_named_with_its_last_words(tmp_path: Path) -> None:
+def test_a_part_that_ended_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = ["sh", "-c", "echo out of memory; exec sleep 600"]
     with Server("the moon", command, log, lambda _: "out" in log.read_text()) as server:
@@ -174,7 +174,7 @@ def pod(phase: str, **metadata: str) -> dict[str, Any]:
     return {"metadata": {"name": "undoer-1", **metadata}, "status": {"phase": phase}}
 
 
-def test_a_pod_is_told_of_when_it_comes_and_when_it_goes() -> None:
+def test_a_pod_is_printed_when_it_starts_and_when_it_ends() -> None:
     life = [
         None,
         pod("Pending"),
@@ -186,7 +186,7 @@ def test_a_pod_is_told_of_when_it_comes_and_when_it_goes() -> None:
     ]
     told = [plain(story.of_pod(*change)) for change in itertools.pairwise(life)]
     said = [line.removeprefix("pod         undoer-1 ") for lines in told for line in lines]
-    assert said == ["starts", "runs", "is asked to go", "is gone"]
+    assert said == ["starts", "runs", "is terminating", "is gone"]
     assert told[1] == told[4] == [], "what a person would not look for is not told"
 
 
@@ -227,7 +227,7 @@ def test_colours_are_for_a_terminal_that_wants_them(
     assert terminal.getvalue() == ("all \033[32mwell\033[0m\n" if colours else "all well\n")
 
 
-def test_a_terminal_that_knows_only_ascii_is_spared_the_rest(
+def test_a_terminal_that_supports_only_ascii_gets_only_ascii(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     terminal = Terminal(is_terminal=False)
@@ -237,7 +237,7 @@ def test_a_terminal_that_knows_only_ascii_is_spared_the_rest(
     assert terminal.getvalue() == "+ x < ?\n"
 
 
-def test_a_screen_that_nobody_looks_at_any_more_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_screen_ends_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     class Closed(Terminal):
         def write(self, _: str) -> int:
             raise BrokenPipeError

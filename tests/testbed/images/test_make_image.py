@@ -1,4 +1,4 @@
-"""`make image`: what it builds with, what it hands to the build, and what it says when it cannot.
+"""`make image`: the builder, the content of the build's context, and errors.
 
 Scripts stand in for docker and buildah, and note how they were called; the image itself is built
 and looked into by the end-to-end tests.
@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from jobgroup import __version__
-from testbed import engine, make_image, own_images
-from testbed.engine import Engine
+from testbed.cluster import engine
+from testbed.cluster.engine import Engine
+from testbed.images import make_image, project
 
 NAME = f"jobgroup-operator:{__version__}"
 # Has the base image and nothing else; of a build it keeps the names of all files it was given.
@@ -27,12 +28,12 @@ esac"""
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give an empty cache, wheels that need no download, and a note of what was called."""
+    """Set an empty cache and wheels without a download; return a log of the calls."""
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     (wheels / "some.whl").touch()
-    monkeypatch.setattr(own_images, "wheels", lambda lock: wheels)
-    monkeypatch.setattr(make_image, "PROJECT", tmp_path)
+    monkeypatch.setattr(project, "wheels", lambda lock: wheels)
+    monkeypatch.setattr(make_image, "ROOT", tmp_path)
     monkeypatch.setenv("JOBGROUP_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FILES", str(tmp_path / "files"))
     for name in ("IMAGE", "BASE", "BUILDER", "ENGINE"):
@@ -45,7 +46,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def tool(calls: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Put a stand-in on the PATH."""
+    """Put a replacement of a program on PATH."""
 
     def make(name: str, runs: bool = True) -> None:
         program = calls.with_name("bin") / name
@@ -57,7 +58,7 @@ def tool(calls: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return make
 
 
-def test_docker_is_asked_first_and_the_build_gets_no_network(
+def test_docker_comes_first_and_the_build_has_no_network(
     tool: Callable[..., None], calls: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tool("docker")
@@ -81,7 +82,7 @@ def test_buildah_is_enough(
     assert "buildah build --network=none" in calls.read_text()
 
 
-def test_the_build_is_given_what_ships_and_nothing_else(
+def test_the_context_contains_what_ships_and_nothing_else(
     tool: Callable[..., None], tmp_path: Path
 ) -> None:
     tool("docker")
@@ -109,7 +110,7 @@ def test_name_and_base_can_be_chosen(
     assert " mine/operator:7\n" in calls.read_text()
 
 
-def test_an_engine_that_was_started_for_it_leaves_a_file(
+def test_a_temporary_engine_leaves_a_file(
     tool: Callable[..., None],
     calls: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -138,7 +139,7 @@ def test_an_engine_that_was_started_for_it_leaves_a_file(
         ("buildah", "make image: There is no buildah on the PATH; install it, or use docker.\n"),
     ],
 )
-def test_a_wish_that_cannot_be_granted_is_one_sentence(
+def test_a_builder_that_is_missing_is_named(
     tool: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

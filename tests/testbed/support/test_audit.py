@@ -1,4 +1,4 @@
-"""Grants against calls, by table; and the log of a real API server."""
+"""Grants compared with calls, and with the audit log of a real API server."""
 
 import json
 from collections.abc import Iterator
@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import yaml
 
-from testbed import audit
-from testbed.apiserver import (
+from testbed.servers.apiserver import (
     OPERATOR_ACCOUNT,
     OPERATOR_MANIFEST,
     OPERATOR_NAMESPACE,
     ApiServer,
     KubectlError,
 )
-from testbed.audit import Call, Grant
-from testbed.waiting import wait_for
+from testbed.support import audit
+from testbed.support.audit import Call, Grant
+from testbed.support.waiting import wait_for
 
 GET = Grant("get", "", "pods")
 SCALE = Grant("patch", "apps", "deployments/scale", "shop", "web")
@@ -40,13 +40,13 @@ SCALE = Grant("patch", "apps", "deployments/scale", "shop", "web")
     ],
     ids=str,
 )
-def test_what_a_grant_allows(grant: Grant, call: Call, allowed: bool) -> None:
+def test_a_grant_allows_its_calls_only(grant: Grant, call: Call, allowed: bool) -> None:
     assert grant.allows(call) is allowed
     assert (audit.missing([grant], [call]) == []) is allowed
     assert (audit.unused([grant], [call]) == []) is allowed
 
 
-def test_what_is_too_much_and_too_little_is_named() -> None:
+def test_unused_and_missing_grants_are_named() -> None:
     granted = {GET, SCALE, Grant("list", "", "pods")}
     called = {Call("get", "", "pods", "shop", "a"), Call("get", "", "secrets", "shop", "key")}
     assert audit.unused(granted, called) == [
@@ -115,7 +115,7 @@ ME = ("sagas", "operator")
         ),
     ],
 )
-def test_what_an_account_is_granted(objects: list[Any], expected: set[Grant]) -> None:
+def test_the_grants_of_an_account(objects: list[Any], expected: set[Grant]) -> None:
     assert audit.grants(objects, *ME) == expected
 
 
@@ -128,7 +128,9 @@ def audited(tmp_path: Path) -> Iterator[tuple[ApiServer, Path]]:
         yield api, log
 
 
-def test_the_log_of_an_api_server_tells_who_did_what(audited: tuple[ApiServer, Path]) -> None:
+def test_the_audit_log_of_an_api_server_has_the_calls_of_an_account(
+    audited: tuple[ApiServer, Path],
+) -> None:
     api, log = audited
     me = (OPERATOR_NAMESPACE, OPERATOR_ACCOUNT)
     api.kubectl("get", "namespace", "kube-system", identity=api.operator)

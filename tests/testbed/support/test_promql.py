@@ -1,13 +1,13 @@
-"""Prometheus' engine over a history: what holds long enough fires, and what is wrong is said."""
+"""Alert rules and expressions over a history, evaluated by Prometheus' engine."""
 
 from pathlib import Path
 
 import pytest
 
-from testbed import promql
-from testbed.errors import Unavailable
-from testbed.promql import complaints, evaluate, firing, lasting, seconds
-from testbed.scrapes import Scrape
+from testbed.support import promql
+from testbed.support.errors import Unavailable
+from testbed.support.promql import complaints, evaluate, firing, lasting, seconds
+from testbed.support.scrapes import Scrape
 
 RULES = """
 groups:
@@ -22,7 +22,7 @@ groups:
 
 
 def lamps(**rooms: float) -> dict[str, Scrape]:
-    """Return what a replica tells of the lamps in some rooms."""
+    """Return the scrape of a replica with lamps in some rooms."""
     return {"one": Scrape({}, {("lamp", (("room", room),)): on for room, on in rooms.items()})}
 
 
@@ -39,12 +39,12 @@ def test_an_alert_that_began_with_the_history_is_no_older_than_it() -> None:
     assert firing(lasting(lamps(hall=0), 150), RULES) == {"Dark": [{"room": "hall"}]}
 
 
-def test_one_room_after_another_is_not_one_room_for_long() -> None:
+def test_two_rooms_one_after_the_other_do_not_fire_for_one() -> None:
     history = [*lasting(lamps(hall=0, attic=1), 90), *lasting(lamps(hall=1, attic=0), 90)]
     assert firing(history, RULES) == {}
 
 
-def test_what_nobody_tells_any_more_is_absent() -> None:
+def test_a_series_that_ended_is_absent() -> None:
     assert firing([*lasting(lamps(hall=1), 600), *lasting({}, 360)], RULES) == {"Gone": [{}]}
 
 
@@ -55,7 +55,7 @@ def test_each_replica_has_series_of_its_own() -> None:
     assert answer.points == [[({"namespace": "jobgroups"}, 3.0)]] * 2
 
 
-def test_operators_are_told_apart_by_their_namespaces() -> None:
+def test_operators_differ_by_their_namespaces() -> None:
     history = lasting({"one": lamps(hall=1)["one"], "elsewhere/one": lamps(hall=2)["one"]}, 30)
     (answer,) = evaluate(history, ["sum by (namespace, pod) (lamp)"])
     (points,) = answer.points
@@ -65,12 +65,12 @@ def test_operators_are_told_apart_by_their_namespaces() -> None:
     ]
 
 
-def test_an_expression_that_makes_no_sense_is_an_error() -> None:
+def test_an_invalid_expression_is_an_error() -> None:
     with pytest.raises(AssertionError, match=r"sum\(: .*unclosed left parenthesis"):
         evaluate([], ["sum("])
 
 
-def test_rules_that_prometheus_would_refuse_are_complained_of() -> None:
+def test_invalid_rules_are_reported() -> None:
     assert complaints(RULES) == []
     assert "unknown" in "".join(complaints(RULES.replace("absent", "missing")))
 
@@ -82,7 +82,7 @@ def test_durations(text: str, expected: int) -> None:
     assert seconds(text) == expected
 
 
-def test_without_a_network_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_network_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JOBGROUP_CACHE", str(tmp_path))
     monkeypatch.setenv("GOPROXY", "off")
     monkeypatch.setenv("GOFLAGS", "-modcacherw")

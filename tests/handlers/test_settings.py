@@ -1,0 +1,91 @@
+"""Each environment variable of the operator: its default, its values, and why it is refused."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from handlers import settings
+from handlers.settings import SettingsError, read_settings
+from jobgroup.store.settings import RedisSettings
+
+
+@pytest.fixture(autouse=True)
+def _outside_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(settings, "_NAMESPACE_FILE", tmp_path / "namespace")
+
+
+def refusal(**env: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        read_settings(env)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "env", [{}, dict.fromkeys(("REDIS_URL", "PORT", "POD_NAME", "WORKERS"), "")]
+)
+def test_everything_has_a_default_and_empty_means_default(env: dict[str, str]) -> None:
+    found = read_settings(env)
+    assert found == settings.Settings(
+        redis=RedisSettings("redis://127.0.0.1:6379/0", "bull"),
+        identity=f"{socket.gethostname()}_{os.getpid()}",
+        namespace="default",
+        lease_name="jobgroup-operator",
+        namespaces=(),
+        port=8080,
+        workers=16,
+    )
+
+
+def test_the_identity_consists_of_pod_name_and_process_id() -> None:
+    assert read_settings({"POD_NAME": "jobgroups-0"}).identity == f"jobgroups-0_{os.getpid()}"
+
+
+def test_the_namespace_comes_from_the_service_account(tmp_path: Path) -> None:
+    (tmp_path / "namespace").write_text("sagas\n")
+    assert read_settings({}).namespace == "sagas"
+    assert read_settings({"POD_NAMESPACE": "other"}).namespace == "other"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "expected"),
+    [
+        ("POD_NAMESPACE", "kube-system", "namespace", "kube-system"),
+        ("LEASE_NAME", "sagas.leader", "lease_name", "sagas.leader"),
+        ("KOPF_RUN_NAMESPACES", "shop", "namespaces", ("shop",)),
+        ("KOPF_RUN_NAMESPACES", "shop bank-1", "namespaces", ("shop", "bank-1")),
+        # A pattern: kopf resolves it.
+        ("KOPF_RUN_NAMESPACES", "shop team-*", "namespaces", ()),
+        ("KOPF_RUN_NAMESPACES", "!shop", "namespaces", ()),
+        ("PORT", "0", "port", 0),
+        ("PORT", "65535", "port", 65535),
+        ("WORKERS", "1", "workers", 1),
+        ("WORKERS", "256", "workers", 256),
+    ],
+)
+def test_a_valid_value_is_accepted(name: str, value: str, field: str, expected: object) -> None:
+    assert getattr(read_settings({name: value}), field) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("POD_NAME", "a b", r"'a b' must match \S{1,253}"),
+        ("POD_NAMESPACE", "Shop", "'Shop' must match [a-z0-9-]{1,63}"),
+        ("POD_NAMESPACE", "../x", "'../x' must match [a-z0-9-]{1,63}"),
+        ("LEASE_NAME", "a/b", "'a/b' must match [a-z0-9.-]{1,253}"),
+        ("LEASE_NAME", "a\n", r"'a\n' must match [a-z0-9.-]{1,253}"),
+        ("PORT", "-1", "'-1' must be a number from 0 to 65535"),
+        ("PORT", "65536", "'65536' must be a number from 0 to 65535"),
+        ("PORT", "http", "'http' must be a number from 0 to 65535"),
+        ("PORT", "80.0", "'80.0' must be a number from 0 to 65535"),
+        ("WORKERS", "0", "'0' must be a number from 1 to 256"),
+        ("WORKERS", "257", "'257' must be a number from 1 to 256"),
+        ("WORKERS", " ", "' ' must be a number from 1 to 256"),
+    ],
+)
+def test_an_invalid_value_is_refused_with_its_variable(
+    name: str, value: str, sentence: str
+) -> None:
+    assert refusal(**{name: value}) == f"{name}: {sentence}"
