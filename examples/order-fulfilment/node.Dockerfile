@@ -1,5 +1,5 @@
-# The workers in Node. What package-lock.json pins is fetched by npm, or taken from npm-cache/ where
-# the build is given --build-arg NPM_CONFIG_OFFLINE=true.
+# The workers in Node. npm downloads the packages of package-lock.json; with
+# --build-arg NPM_CONFIG_OFFLINE=true it takes them from npm-cache/.
 ARG BASE=node:24-slim
 
 FROM ${BASE} AS dependencies

@@ -1,5 +1,5 @@
-# The workers in Python. What requirements.txt pins is fetched by pip, or taken from wheels/ where the
-# build is given --build-arg PIP_NO_INDEX=1.
+# The workers in Python. pip downloads the packages of requirements.txt; with
+# --build-arg PIP_NO_INDEX=1 it takes them from wheels/.
 ARG BASE=python:3.11-slim
 
 FROM ${BASE} AS dependencies

@@ -1,8 +1,8 @@
 // Stock BullMQ workers for the jobs of an order and for their undos.
 //
-// BullMQ runs a job at least once, so any of these may run twice. Each effect has a name that follows
-// from the order, here that of an entry in the shop's books: an entry that is there is not made again,
-// and one that is gone is not taken out again. Payment providers call such a name an idempotency key.
+// BullMQ runs a job at least once, so any of these may run twice. Each effect has a name derived from
+// the order, here that of an entry in the shop's books: an existing entry is not added again, and a
+// removed one is not removed again. Payment providers call such a name an idempotency key.
 import { UnrecoverableError, Worker } from "bullmq";
 import { Redis } from "ioredis";
 
@@ -41,7 +41,7 @@ const ship = async ({ orderId, city }) => {
   return { parcelId };
 };
 
-// An undo is told what its job returned, and the data of its compensation.
+// An undo gets the return value of its job, and the data of its compensation.
 const refund = ({ originalReturnValue: { paymentId }, compensationData: { note } }) =>
   takeOut("payments", paymentId, `refunded ${paymentId}: ${note}`);
 
@@ -60,18 +60,18 @@ const queues = {
   "shipping:compensation": { "cancel-shipping": cancelParcel },
 };
 
-// Real work takes its time; whoever wants to watch asks for some.
+// How long each job takes, for a demonstration.
 const pause = () => new Promise((resolve) => setTimeout(resolve, Number(process.env.WORK_MS ?? 0)));
 
 const work = (queue) => {
   const run = async (job) => {
     const known = queues[queue][job.name];
-    // Trying again would not help: it is failed for good, and what was done is undone.
+    // A retry would not help: fail for good, so that the completed jobs are undone.
     if (!known) throw new UnrecoverableError(`no worker of ${queue} knows how to ${job.name}`);
     await pause();
     return known(job.data);
   };
-  // Node refuses a colon in a queue's name, so the first half goes into the prefix: the keys are the same.
+  // BullMQ for Node rejects a colon in the name of a queue. With the first half in the prefix, the keys are the same.
   const [name, ...halves] = queue.split(":").reverse();
   const worker = new Worker(name, run, { connection: redis, prefix: [prefix, ...halves].join(":") });
   worker.on("failed", ({ name, attemptsMade, opts }, { message }) =>
@@ -81,7 +81,7 @@ const work = (queue) => {
   return worker;
 };
 
-// Those named in QUEUES, or all: a Deployment that a WorkerPool scales works on one queue alone.
+// The queues that QUEUES names, or all. A WorkerPool scales the workers of one queue.
 const wanted = process.env.QUEUES?.split(",") ?? Object.keys(queues);
 const strange = wanted.filter((queue) => !(queue in queues));
 if (strange.length) {
@@ -90,7 +90,7 @@ if (strange.length) {
 }
 const workers = wanted.map(work);
 
-// Finish the jobs at hand, take no more.
+// Finish the active jobs, and take no more.
 for (const signal of ["SIGINT", "SIGTERM"]) {
   process.once(signal, async () => {
     await Promise.all(workers.map((worker) => worker.close()));

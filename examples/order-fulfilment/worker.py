@@ -1,8 +1,8 @@
 """Stock BullMQ workers for the jobs of an order and for their undos.
 
-BullMQ runs a job at least once, so any of these may run twice. Each effect has a name that follows
-from the order, here that of an entry in the shop's books: an entry that is there is not made again,
-and one that is gone is not taken out again. Payment providers call such a name an idempotency key.
+BullMQ runs a job at least once, so any of these may run twice. Each effect has a name derived from
+the order, here that of an entry in the shop's books: an existing entry is not added again, and a
+removed one is not removed again. Payment providers call such a name an idempotency key.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ Data = dict[str, Any]
 Run = Callable[[Data], Awaitable[Data | None]]
 
 URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")
-# redis-py 8 gives up on a read after 5 s, which is as long as a worker waits for a job.
+# By default, redis-py 8 ends a read after 5 s, which is as long as a worker waits for a job.
 CONNECTION = {**parse_url(URL), "socket_timeout": None}
 PREFIX = os.environ.get("BULLMQ_PREFIX", "bull")
 STOCK = {"teapot": int(os.environ.get("TEAPOTS", "10"))}
 CITIES = ["Berlin", "Lisbon", "Oslo"]
-# Real work takes its time; whoever wants to watch asks for some.
+# How long each job takes, for a demonstration.
 WORK_SECONDS = int(os.environ.get("WORK_MS", "0")) / 1000
 
 redis: Any = Redis(**CONNECTION)
@@ -72,7 +72,7 @@ async def ship(order: Data) -> Data:
     return {"parcelId": parcel}
 
 
-# An undo is told what its job returned, and the data of its compensation.
+# An undo gets the return value of its job, and the data of its compensation.
 async def refund(undo: Data) -> None:
     payment = undo["originalReturnValue"]["paymentId"]
     await take_out("payments", payment, f"refunded {payment}: {undo['compensationData']['note']}")
@@ -102,7 +102,7 @@ def work(queue: str) -> Worker:
     async def run(job: Any, _token: str) -> Data | None:
         known = QUEUES[queue].get(job.name)
         if known is None:
-            # Trying again would not help: it is failed for good, and what was done is undone.
+            # A retry would not help: fail for good, so that the completed jobs are undone.
             raise UnrecoverableError(f"no worker of {queue} knows how to {job.name}")
         await asyncio.sleep(WORK_SECONDS)
         return await known(job.data)
@@ -118,7 +118,7 @@ def work(queue: str) -> Worker:
 
 
 async def main() -> None:
-    # Those named in QUEUES, or all: a Deployment that a WorkerPool scales works on one queue alone.
+    # The queues that QUEUES names, or all. A WorkerPool scales the workers of one queue.
     wanted = os.environ["QUEUES"].split(",") if "QUEUES" in os.environ else list(QUEUES)
     if strange := [queue for queue in wanted if queue not in QUEUES]:
         sys.exit(f"QUEUES names {','.join(strange)}; there are {','.join(QUEUES)}")
@@ -128,8 +128,8 @@ async def main() -> None:
     workers = [work(queue) for queue in wanted]
     say("working")
     await stopped.wait()
-    # Take no more jobs and finish those at hand. Without the pause, closing would forget a job that
-    # is on its way from Redis just now.
+    # Take no more jobs and finish the active ones. Without the pause, closing would lose a job that
+    # is just being fetched from Redis.
     await asyncio.gather(*(worker.pause() for worker in workers))
     await asyncio.gather(*(worker.close() for worker in workers))
     await redis.aclose()
