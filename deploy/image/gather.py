@@ -1,8 +1,8 @@
-"""Gather what a Python program needs of this machine, and nothing else: `gather.py ROOT FOLDER...`.
+"""Copy what a Python program needs from this machine, and nothing else: `gather.py ROOT FOLDER...`.
 
-The Dockerfile runs it. ROOT becomes the root of an image: the interpreter, its standard library,
-the shared libraries that these and the programs in FOLDER load, certificates, and one user who is
-not root. There is no shell in it, no package manager, no pip and no compiler.
+The Dockerfile runs it. ROOT becomes the root of an image with the interpreter, its standard
+library, the shared libraries that these and the programs in FOLDER load, CA certificates, and one
+user other than root. It contains no shell, no package manager, no pip and no compiler.
 """
 
 import compileall
@@ -15,7 +15,7 @@ import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
-# Of the standard library: what builds, installs, tests or shows things, and what others installed.
+# Parts of the standard library that only build, install, test or display, and installed packages.
 LEFT_OUT = (
     "__pycache__",
     "config-*",
@@ -31,7 +31,7 @@ LEFT_OUT = (
     "tkinter",
     "turtle*",
     "venv",
-    # Extensions of these kinds, whose libraries are large.
+    # Extension modules whose shared libraries are large.
     "_curses*",
     "_dbm*",
     "_gdbm*",
@@ -47,7 +47,7 @@ CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 def main(root: Path, folders: Iterable[Path]) -> None:
-    """Fill the root."""
+    """Fill the root folder."""
     interpreter = Path(sys.executable).resolve()
     modules = Path(sysconfig.get_path("stdlib"))
     shutil.copytree(modules, inside(root, modules), ignore=shutil.ignore_patterns(*LEFT_OUT))
@@ -64,14 +64,14 @@ def main(root: Path, folders: Iterable[Path]) -> None:
     }
     for library in libraries:
         take(root, library)
-    tell_the_loader(root, libraries)
+    configure_loader(root, libraries)
     take(root, CERTIFICATES)
     (root / "etc/passwd").write_text(USER)
     (root / "etc/group").write_text("nonroot:x:65532:\n")
     (root / "tmp").mkdir()
     (root / "tmp").chmod(0o1777)
-    note_packages(root, [interpreter, modules / "os.py", *libraries])
-    # Nobody may write there later, so what Python would keep for its next start is made now.
+    record_packages(root, [interpreter, modules / "os.py", *libraries])
+    # The files are read-only at run time, so Python could not write its bytecode cache then.
     for folder in (root, *folders):
         compileall.compile_dir(
             folder, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
@@ -79,12 +79,12 @@ def main(root: Path, folders: Iterable[Path]) -> None:
 
 
 def inside(root: Path, path: Path) -> Path:
-    """Say where in the root a file of this machine belongs, once the links on its way are gone."""
+    """Return the place in the root of a file of this machine, with symbolic links resolved."""
     return root / (path.parent.resolve() / path.name).relative_to("/")
 
 
 def take(root: Path, path: Path) -> None:
-    """Copy a file, whatever links lead to it, to the place it has here."""
+    """Copy a file to the same place in the root, with symbolic links resolved."""
     first = root / path.parts[1]
     if (Path("/") / path.parts[1]).is_symlink() and not first.is_symlink():
         first.symlink_to((Path("/") / path.parts[1]).readlink())
@@ -95,23 +95,23 @@ def take(root: Path, path: Path) -> None:
 
 def needed_by(file: Path) -> list[Path]:
     """Return the shared libraries that the loader finds for a program or another library."""
-    told = subprocess.run(["ldd", file], capture_output=True, text=True, check=False)
-    if missing := re.findall(r"(\S+) => not found", told.stdout):
-        sys.exit(f"gather.py: {file} needs {', '.join(missing)}, which this image has not")
-    return [Path(path) for path in re.findall(r"\s(/\S+) \(0x", told.stdout)]
+    listed = subprocess.run(["ldd", file], capture_output=True, text=True, check=False)
+    if missing := re.findall(r"(\S+) => not found", listed.stdout):
+        sys.exit(f"gather.py: {file} needs {', '.join(missing)}, which this image does not have")
+    return [Path(path) for path in re.findall(r"\s(/\S+) \(0x", listed.stdout)]
 
 
-def tell_the_loader(root: Path, libraries: Iterable[Path]) -> None:
-    """Let the loader find libraries also in folders that it does not know by itself."""
+def configure_loader(root: Path, libraries: Iterable[Path]) -> None:
+    """Configure the loader to find libraries in folders that are not its defaults."""
     folders = sorted({str(library.parent.resolve()) for library in libraries})
     (root / "etc").mkdir(exist_ok=True)
     (root / "etc/ld.so.conf").write_text("".join(f"{folder}\n" for folder in folders))
     subprocess.run(["/sbin/ldconfig", "-r", root], check=True)
 
 
-def note_packages(root: Path, files: Iterable[Path]) -> None:
-    """Note which of Debian's packages are here in part, where scanners look for known holes."""
-    # dpkg knows some files by names from before /lib became a link to /usr/lib.
+def record_packages(root: Path, files: Iterable[Path]) -> None:
+    """Record the Debian packages that the files come from, for vulnerability scanners."""
+    # dpkg lists some files under /lib, which has become a link to /usr/lib.
     names = [str(file.parent.resolve() / file.name) for file in files]
     names += [name.removeprefix("/usr") for name in names]
     found = subprocess.run(

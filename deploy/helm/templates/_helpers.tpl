@@ -1,7 +1,7 @@
 {{/*
-What everything of a release is called. Selectors are built of it, so it must never change.
+The names of a release. Selectors contain them, so they must never change.
 
-Whatever a person names is quoted where it stands: a namespace may be called 2024.
+Templates quote every name that a user chooses: a namespace may be called 2024.
 */}}
 {{- define "jobgroup.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" }}
@@ -12,7 +12,7 @@ Whatever a person names is quoted where it stands: a namespace may be called 202
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}
 {{- $full = default $full .Values.fullnameOverride | replace "." "-" | trunc 50 | trimAll "-" }}
 {{- if not (regexMatch "^[a-z]" $full) }}
-{{- fail (printf "fullnameOverride: everything would be called %s, but the name of a Service begins with a letter; give another one" $full) }}
+{{- fail (printf "fullnameOverride: the name %s is not valid for a Service, which must begin with a letter; set another one" $full) }}
 {{- end }}
 {{- $full }}
 {{- end }}
@@ -21,7 +21,7 @@ Whatever a person names is quoted where it stands: a namespace may be called 202
 {{- if .Values.serviceAccount.create }}
 {{- default (include "jobgroup.fullname" .) .Values.serviceAccount.name }}
 {{- else }}
-{{- .Values.serviceAccount.name | required "serviceAccount.name: name the account to use, or let serviceAccount.create be true" }}
+{{- .Values.serviceAccount.name | required "serviceAccount.name: set the name of an existing account, or set serviceAccount.create to true" }}
 {{- end }}
 {{- end }}
 
@@ -41,7 +41,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* How every object of the release begins: (list $ "suffix of its name"). */}}
+{{/* The metadata of an object in the namespace of the release: (list $ "suffix of its name"). */}}
 {{- define "jobgroup.metadata" -}}
 {{- $root := first . -}}
 name: {{ print (include "jobgroup.fullname" $root) (last .) | quote }}
@@ -50,7 +50,7 @@ labels:
   {{- include "jobgroup.labels" $root | nindent 2 }}
 {{- end }}
 
-{{/* The same for an object that belongs to no namespace. */}}
+{{/* The metadata of a cluster-scoped object. */}}
 {{- define "jobgroup.clusterMetadata" -}}
 {{- $root := first . -}}
 name: {{ print (include "jobgroup.fullname" $root) (last .) | quote }}

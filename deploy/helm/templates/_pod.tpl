@@ -1,4 +1,4 @@
-{{/* What the operator and the hook that says goodbye for it have in common: who they are and what they know. */}}
+{{/* The parts of the pod spec that the operator and the uninstall hook share. */}}
 
 {{- define "jobgroup.podSpec" -}}
 serviceAccountName: {{ include "jobgroup.account" . | quote }}
@@ -6,7 +6,7 @@ serviceAccountName: {{ include "jobgroup.account" . | quote }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-# A Service called "port" would else set PORT.
+# Otherwise a Service called "port" would set PORT.
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true

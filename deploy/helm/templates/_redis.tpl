@@ -1,4 +1,4 @@
-{{/* Which Redis: exactly one, or a sentence. */}}
+{{/* Fail unless exactly one Redis is configured. */}}
 {{- define "jobgroup.redisEnv" -}}
 {{- $redis := .Values.redis }}
 {{- $secret := $redis.existingSecret }}
@@ -7,18 +7,18 @@
 {{- if $secret.urlKey }}{{ $ways = append $ways "redis.existingSecret.urlKey" }}{{ end }}
 {{- if $redis.bundled.enabled }}{{ $ways = append $ways "redis.bundled.enabled" }}{{ end }}
 {{- if not $ways }}
-{{- fail "redis: say where Redis is: redis.url, or redis.existingSecret.name with redis.existingSecret.urlKey, or redis.bundled.enabled=true for trying out" }}
+{{- fail "redis: set redis.url, or redis.existingSecret.name with redis.existingSecret.urlKey, or redis.bundled.enabled=true for evaluation" }}
 {{- else if gt (len $ways) 1 }}
-{{- fail (printf "redis: %s are set; give only one of them" (join " and " $ways)) }}
+{{- fail (printf "redis: %s are set; set only one of them" (join " and " $ways)) }}
 {{- end }}
 {{- if and (or $secret.urlKey $secret.usernameKey $secret.passwordKey) (not $secret.name) }}
-{{- fail "redis.existingSecret.name: name the Secret that holds these keys" }}
+{{- fail "redis.existingSecret.name: set the name of the Secret that contains these keys" }}
 {{- end }}
 {{- if and $secret.name (not (or $secret.urlKey $secret.usernameKey $secret.passwordKey)) }}
-{{- fail "redis.existingSecret: say what the Secret holds: urlKey, usernameKey or passwordKey" }}
+{{- fail "redis.existingSecret: set the keys of the Secret: urlKey, usernameKey or passwordKey" }}
 {{- end }}
 {{- if and $redis.bundled.enabled (or $secret.name $redis.tls.caSecret) }}
-{{- fail "redis.bundled: it has neither a password nor TLS; leave redis.existingSecret and redis.tls alone" }}
+{{- fail "redis.bundled: the bundled Redis has no password and no TLS; remove redis.existingSecret and redis.tls" }}
 {{- end }}
 {{- if $redis.bundled.enabled }}
 - name: REDIS_URL
@@ -44,7 +44,7 @@
 {{- end }}
 {{- end }}
 
-{{/* The Secrets' keys that become files in /etc/jobgroup/redis; nothing if there are none. */}}
+{{/* The keys of Secrets that are mounted as files in /etc/jobgroup/redis; empty if there are none. */}}
 {{- define "jobgroup.secrets" -}}
 {{- with .Values.redis.existingSecret }}
 {{- if .name }}

@@ -1,6 +1,6 @@
-{{/* What the operator may do where the JobGroups are, verb by verb. */}}
+{{/* The rights of the operator in the namespaces that it watches. */}}
 {{- define "jobgroup.rules" -}}
-# Whether a namespace is on its way out. Granted everywhere, it covers kube-system, whose uid names the cluster.
+# Whether a namespace is terminating. In all namespaces it includes kube-system, whose uid identifies the cluster.
 - apiGroups: [""]
   resources: [namespaces]
   verbs: [get]
@@ -13,7 +13,7 @@
 - apiGroups: [jobgroups.dev]
   resources: [jobgroups/status, workerpools/status]
   verbs: [update]
-# A pool scales its workload, and stands back where another scaler does.
+# A pool scales its workload unless a HorizontalPodAutoscaler does.
 - apiGroups: [apps]
   resources: [deployments, statefulsets]
   verbs: [get]
@@ -28,7 +28,7 @@
   verbs: [create]
 {{- end }}
 
-{{/* Who is given a role: (list $ "Role" "name of the role"). */}}
+{{/* The roleRef and subjects of a binding: (list $ "Role" "name of the role"). */}}
 {{- define "jobgroup.binding" -}}
 {{- $root := first . -}}
 roleRef:
