@@ -1,9 +1,9 @@
-# The operator's image: Python, its standard library, the dependencies and operator/. No shell, no
-# package manager, no pip and no compiler are in it, and nothing in it belongs to the user it runs as.
+# The image of the operator: Python, its standard library, the dependencies and operator/. It contains
+# no shell, no package manager, no pip and no compiler, and no file belongs to the user that runs it.
 #
-# `make image` builds it. The build needs no network: wheels/ in its context holds what
-# locks/runtime.txt pins, fetched by hash beforehand. BASE is any image with Python 3.11 and pip on a
-# Debian; the interpreter and its libraries are taken from it.
+# `make image` builds it. The build needs no network: wheels/ in its context contains the packages
+# that locks/runtime.txt pins, downloaded and verified by hash. BASE is any Debian image with Python
+# 3.11 and pip; the interpreter and its libraries are copied from it.
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS parts
@@ -15,7 +15,7 @@ COPY operator /app/operator
 COPY deploy/image/gather.py /
 RUN python3 /gather.py /image /app
 
-# What changes least comes first: an update of the operator alone is a small layer.
+# Layers that change least come first, so an update of the operator alone is a small layer.
 FROM scratch
 COPY --from=parts /image /
 COPY --from=parts /app/site /app/site

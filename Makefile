@@ -1,4 +1,4 @@
-# The front door: every command a person types. `make` alone lists them.
+# Every command of the project. `make` without a target lists them.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -7,11 +7,11 @@ PYTHON ?= python3
 comma := ,
 VENV := .venv
 BIN := $(VENV)/bin
-# What make starts ends with make, even when make is killed: no test run is left behind.
+# The kernel ends what make started when make is killed, so no test run is left behind.
 LEASH := $(if $(shell command -v setpriv),setpriv --pdeathsig TERM)
 export PYTHONPATH := operator:.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# The servers the tests start are on this machine, whatever proxy leads out of it.
+# The servers that the tests start are on this machine and must not be asked through a proxy.
 export no_proxy := $(if $(no_proxy),$(no_proxy)$(comma))127.0.0.1,localhost
 
 .PHONY: help
@@ -19,81 +19,93 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: install
-install: $(VENV)/.installed ## Set up all that lint and test need (first time about 10 minutes)
-	@exec $(LEASH) $(BIN)/python -m testbed.install
+install: $(VENV)/.installed ## Install or build what lint and the tests need (about 10 minutes the first time)
+	@exec $(LEASH) $(BIN)/python -m testbed.build.install
 
 $(VENV)/.installed: locks/dev.txt
+	@# --clear below empties the folder that a link leads to, which may belong to another clone.
+	@test ! -L $(VENV) || { \
+	  echo "make install: '$(VENV)' is a link and locks/dev.txt is newer than what is installed there; run make install where the link leads to, or remove the link" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo "make install: Python 3.11 or newer is needed and '$(PYTHON)' is not; install it, or name it: make PYTHON=python3.12" >&2; exit 2; }
+	  echo "make install: Python 3.11 or newer is needed, but '$(PYTHON)' is older or missing; install it, or name it: make PYTHON=python3.12" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
-	  echo "make install: '$(PYTHON)' cannot make virtual environments; install the module (apt-get install python3-venv)" >&2; exit 2; }
+	  echo "make install: '$(PYTHON)' cannot create virtual environments; install its venv module (apt-get install python3-venv)" >&2; exit 2; }
 	@echo "Installing the Python packages that locks/dev.txt pins into $(VENV) (about a minute)."
 	@$(PYTHON) -m venv --clear $(VENV)
-	@# The lock is complete: were pip to resolve anew, a release of tomorrow could break today's install.
+	@# The lock lists every package: --no-deps keeps pip from resolving a newer release.
 	@$(BIN)/pip install --quiet --no-deps --require-hashes -r locks/dev.txt || { \
-	  echo "make install: pip could not install locks/dev.txt; check that this machine reaches a package index and has room on its disk" >&2; exit 2; }
+	  echo "make install: pip could not install locks/dev.txt; check that this machine reaches a package index and has free disk space" >&2; exit 2; }
 	@touch $@
 
 .PHONY: demo
-demo: $(VENV)/.installed ## See an order fulfilled and one undone, on this machine alone (CI=1 ends by itself)
-	@exec $(LEASH) $(BIN)/python -m testbed.install demo
+demo: $(VENV)/.installed ## Run an order that completes and one that is undone, on this machine (CI=1 exits at the end)
+	@exec $(LEASH) $(BIN)/python -m testbed.build.install demo
 	@exec $(LEASH) $(BIN)/python -m testbed.demo
 
 .PHONY: demo-kind
-demo-kind: install ## See the same with real pods on a kind cluster, and workers that sleep until they are needed
+demo-kind: install ## Run the same in pods on a kind cluster, with workers that scale from zero
 	@exec $(LEASH) $(BIN)/python -m testbed.demo.kind
 
 .PHONY: lint
-lint: install ## Check style, types, the import contracts and the Lua scripts
+lint: install ## Check style, types, import contracts and the Lua scripts
 	@exec $(LEASH) $(BIN)/ruff check .
 	@exec $(LEASH) $(BIN)/ruff format --check .
 	@exec $(LEASH) $(BIN)/mypy
 	@exec $(LEASH) $(BIN)/lint-imports
-	@$(BIN)/python -m testbed.toolchain node testbed/workers/lua_check.mjs operator/lua
+	@$(BIN)/python -m testbed.build.toolchain node testbed/workers/lua_check.mjs operator/lua
 
 .PHONY: generate
-generate: install ## Write deploy/crds/ and the docs' reference and saga table anew from the code
-	@$(BIN)/python -m jobgroup.generate deploy/crds
-	@$(BIN)/python -m jobgroup.reference docs
+generate: install ## Generate deploy/crds/, the reference pages and the saga table from the code
+	@$(BIN)/python -m jobgroup.crd.generate deploy/crds
+	@$(BIN)/python -m jobgroup.crd.reference docs
 
 .PHONY: picture
-picture: install ## Draw docs/demo.svg anew from a run of the demo
+picture: install ## Draw docs/demo.svg from a run of the demo
 	@exec $(LEASH) $(BIN)/python -m testbed.demo.picture docs/demo.svg
 
 .PHONY: format
-format: install ## Rewrite the Python code in the house style
+format: install ## Format the Python code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+.PHONY: unit
+unit: $(VENV)/.installed ## Run the tests that need no server, without lint (under 30 seconds; ARGS= for pytest)
+	@exec $(LEASH) $(BIN)/python -m pytest -m unit $(or $(ARGS),tests/jobgroup tests/handlers -q)
+
 .PHONY: test
-test: lint ## Install, lint, then run every test that needs no container engine (ARGS= for pytest, and no coverage then)
+test: lint ## Lint, then run every test that needs no container engine (ARGS= for pytest, then without coverage)
 	@exec $(LEASH) $(BIN)/python -m pytest --ignore=tests/e2e $(or $(ARGS),-n 3 --dist worksteal --cov --cov-report=term)
 
+.PHONY: histories
+histories: export HISTORIES := $(or $(HISTORIES),2000)
+histories: install ## Check the rules in 2,000 random histories, where `make test` runs 300 (HISTORIES=, ARGS= for pytest)
+	@exec $(LEASH) $(BIN)/python -m pytest tests/sagas/histories/test_histories.py $(or $(ARGS),-n 2)
+
 .PHONY: planted-bugs
-planted-bugs: install ## Check that bugs planted in the Lua, one at a time, are each found (slow)
-	@exec $(LEASH) $(BIN)/python -m pytest -m slow tests/sagas/test_planted_bugs.py $(ARGS)
+planted-bugs: install ## Plant bugs in the Lua scripts, one at a time, and check that the histories find each (slow)
+	@exec $(LEASH) $(BIN)/python -m pytest -m slow tests/sagas/histories/test_planted_bugs.py $(ARGS)
 
 .PHONY: bench
-bench: install ## Measure against BullMQ side by side and print ratios (about 15 minutes)
+bench: install ## Measure side by side with BullMQ and print ratios (about 15 minutes)
 	@exec $(LEASH) $(BIN)/python -m bench
 
 .PHONY: image
 image: $(VENV)/.installed ## Build the operator's image with docker or buildah (IMAGE=, BASE=, BUILDER=)
-	@exec $(LEASH) $(BIN)/python -m testbed.make_image
+	@exec $(LEASH) $(BIN)/python -m testbed.images.make_image
 
 .PHONY: e2e
-e2e: install ## Run tests/e2e on a kind cluster (KEEP=1 keeps it; ARGS= for pytest)
-	@exec $(LEASH) $(BIN)/python -m testbed.e2e $(ARGS)
+e2e: install ## Run tests/e2e on a kind cluster (KEEP=1 keeps the cluster; ARGS= for pytest)
+	@exec $(LEASH) $(BIN)/python -m testbed.cluster.e2e $(ARGS)
 
 .PHONY: verify
-verify: test e2e ## Run all of it: lint, tests and e2e
+verify: unit test histories e2e ## Run every check: lint, and the tests of all tiers
 
 .PHONY: lock
-lock: install ## Resolve the dependencies anew and write the lock files
-	@$(BIN)/python -m testbed.lock
+lock: install ## Resolve the dependencies and write the lock files
+	@$(BIN)/python -m testbed.build.lock
 
 .PHONY: clean
-clean: ## Remove what the targets made in this folder
+clean: ## Remove what the other targets created in this folder
 	@rm -rf $(VENV) testbed/workers/node_modules build .coverage* .hypothesis operator/*.egg-info bench/results.json .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	@find . -name __pycache__ -prune -exec rm -rf {} +
-	@echo "Clean. Built binaries stay in $${JOBGROUP_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/jobgroup-operator}; delete that folder to build anew."
+	@echo "Removed. Built binaries remain in $${JOBGROUP_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/jobgroup-operator}; delete that folder to rebuild them."
