@@ -1,14 +1,15 @@
-"""What it costs, beside BullMQ itself: `make bench`.
+"""Benchmarks relative to BullMQ: `make bench`.
 
-Machines differ and are never quiet, so only ratios of things measured in turn, in one run, on one
-Redis mean anything; each is the median of several rounds.
+Machines differ and have other load, so only ratios are compared: of two things measured in turn, in
+one run, on one Redis. Each value is the median of several rounds.
 
-harness     a Redis, a BullMQ and a Python client of one's own; rounds, rows and the table
-creation    groups created a second, beside BullMQ's flows and beside a bare socket
-settling    sagas settled a second beside a worker, and what the ledger costs that worker
+harness     starts a Redis, a BullMQ and a Python client; rounds and rows of the table
+creation    groups created per second, relative to BullMQ's flows and to a bare socket
+settling    sagas settled per second, relative to a worker, and what the ledger costs that worker
 failing     groups that fail: the longest call, the number of calls, when undos can run
-growth      cost a unit as members, groups and queues grow, and memory
-field       a field for operators: a real API server with JobGroups, a Redis, a worker and a load
-operating   what a group costs the operator, and how fast it goes through, beside a twin
-scaling     how soon a pool scales its workload, and what pools cost at rest
+growth      cost per unit as members, groups and queues grow, and memory
+field       a real API server with JobGroups, a Redis, a worker and a load, on which operators run
+operating   cost of a group for the operator and its latency, relative to a twin
+scaling     how soon a pool scales its workload, and what idle pools cost
+twin        a simple operator made of kopf's create and delete handlers, for comparison
 """

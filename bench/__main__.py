@@ -1,6 +1,6 @@
 """Measure everything, print the table and write it: `python -m bench [results.json]`.
 
-A bar missed is for the reader to judge, for the machine may have been busy; it is no error.
+A missed bar is not an error, because the machine may have been busy.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ VERDICTS = {True: "holds", False: "MISSED", None: ""}
 
 
 def line(row: Row) -> str:
-    """Lay one row out."""
+    """Format one row."""
     number = f"{row.value:,.4g}" if row.value < 1000 else f"{row.value:,.0f}"
     return f"{row.what:<70} {number:>9} {row.unit:<6} {row.bar:<7} {VERDICTS[row.holds]}".rstrip()
 
 
 async def measure_all() -> list[Row]:
-    """Run every measurement, and print as it goes."""
+    """Run every measurement and print each row when it is known."""
     rows: list[Row] = []
     async with Bench.start() as bench:
         for measure in (creation, settling, failing, growth, operating, scaling):
@@ -39,7 +39,7 @@ async def measure_all() -> list[Row]:
 
 
 def main(results: Path) -> None:
-    """Measure, then write."""
+    """Measure, then write the results."""
     rows = asyncio.run(measure_all())
     content = [{**asdict(row), "holds": row.holds} for row in rows]
     results.write_text(json.dumps(content, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""Groups created a second, beside BullMQ's flows and beside a bare socket."""
+"""Groups created per second, compared with BullMQ's flows and with a bare socket."""
 
 import math
 import socket
@@ -10,11 +10,12 @@ from typing import Any
 from uuid import uuid4
 
 from bench.harness import DATA, QUEUES, Bench, Row, create, group, over
-from jobgroup import keys
-from jobgroup.plan import pack_plans, plan_group
-from jobgroup.scripts import load
-from jobgroup.spec import parse_group
-from jobgroup.store import BATCH_JOBS, now_ms
+from jobgroup.definition.plan import pack_plans, plan_group
+from jobgroup.definition.spec import parse_group
+from jobgroup.model import names
+from jobgroup.model.clock import now_ms
+from jobgroup.store.scripts import load
+from jobgroup.store.store import BATCH_JOBS
 
 BATCH = BATCH_JOBS // len(QUEUES)
 # Batch sizes, and how many are on their way at a time.
@@ -22,7 +23,7 @@ WAYS = ((10, 8), (20, 2), (20, 4), (40, 2), (40, 4), (100, 2), (100, 4))
 
 
 async def creation(bench: Bench) -> list[Row]:
-    """Compare our fastest way with the flows' fastest way and with no client at all."""
+    """Compare our fastest parameters with those of flows, and with a bare socket."""
     # Many short rounds: what disturbs a machine lasts longer than one of them.
     count, rounds = bench.sizes.groups // 4, bench.sizes.rounds * 4
 
@@ -69,21 +70,21 @@ async def creation(bench: Bench) -> list[Row]:
 async def best_way(
     bench: Bench, contender: Callable[[int, int], Awaitable[float]]
 ) -> tuple[int, int]:
-    """Return the batch size and the lanes with which a contender is fastest."""
+    """Return the batch size and the number of lanes with which a contender is fastest."""
     runs = {str(way): partial(contender, *way) for way in WAYS}
     took = await bench.in_turn(runs, rounds=bench.sizes.rounds)
     return min(WAYS, key=lambda way: min(took[str(way)]))
 
 
 def encoded(count: int) -> bytes:
-    """Spell the calls that create so many groups as they go over the wire."""
+    """Encode the calls that create this number of groups for the socket."""
     script = load("create_groups")
     definition = parse_group(**group())
     plans = [plan_group(definition, str(uuid4())) for _ in range(count)]
     wire = b""
     for first in range(0, count, BATCH):
         packed = pack_plans(plans[first : first + BATCH])
-        parked = keys.parked("bull")
+        parked = names.parked_key("bull")
         call = script.command(parked=parked, now=now_ms(), prefix="bull", plans=packed)
         texts = [part if isinstance(part, bytes) else str(part).encode() for part in call]
         wire += b"*%d\r\n" % len(texts)
@@ -92,7 +93,7 @@ def encoded(count: int) -> bytes:
 
 
 def send_bare(port: int, wire: bytes, groups: int) -> float:
-    """Send it all down one socket and return the seconds until the last line of the last answer."""
+    """Send all calls through one socket; return the seconds until the last reply."""
     lines = groups + math.ceil(groups / BATCH)
     with socket.create_connection(("127.0.0.1", port)) as connection:
         start = time.perf_counter()

@@ -1,23 +1,24 @@
 """Groups that fail: the longest call, the number of calls, when undos can run.
 
-All times are Redis' own, from its slow log. A call does the same work in every round, so the
-fastest round tells what it takes, and the others how busy the machine was.
+All times are from the slow log of Redis. A call does the same work in every round, so the fastest
+round counts; the others show the load of the machine.
 """
 
 import time
 from dataclasses import dataclass
 
 from bench.harness import Bench, Row, group
+from jobgroup.model.names import undo_queue
 
 QUEUE = "alpha"
 WAITING = f"bull:{QUEUE}:wait"
-UNDOS = f"bull:{QUEUE}:compensation:wait"
+UNDOS = f"bull:{undo_queue(QUEUE)}:wait"
 ENTRIES = 1000  # a push
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How long each call took until nothing was left to do, and which one made the first undo."""
+    """How long each call took until no work was left, and which one made the first undo."""
 
     created: float
     calls: list[float]
@@ -25,7 +26,7 @@ class Course:
 
 
 async def failing(bench: Bench) -> list[Row]:
-    """Fail one member of a group whose others have completed, or still wait."""
+    """Fail one member of a group whose others have completed, or are waiting."""
     rows = []
     for backlog in (0, bench.sizes.backlog):
         for size in bench.sizes.failing:
@@ -50,7 +51,7 @@ async def failing(bench: Bench) -> list[Row]:
 
 
 async def course(bench: Bench, size: int, pending: bool, backlog: int) -> Course:
-    """Fail such a group and settle it, as a driver does, until nothing is left to do."""
+    """Fail such a group and settle it until no work is left."""
     await bench.redis.flushall()
     definition = group(size, [QUEUE], undo=True)
     definition["jobs"][-1] |= {"name": "fails", "queueName": "beta"}
@@ -83,7 +84,7 @@ async def course(bench: Bench, size: int, pending: bool, backlog: int) -> Course
 
 
 async def foreign_jobs(bench: Bench, waiting: str, count: int) -> None:
-    """Let so many jobs of others wait in a queue; nobody will run them, so ids are enough."""
+    """Add ids of foreign jobs to a queue; no worker runs them, so ids are enough."""
     for first in range(0, count, ENTRIES):
         last = min(count, first + ENTRIES)
         ids = [f"{time.time_ns()}-{n}-{'x' * 16}" for n in range(first, last)]

@@ -1,4 +1,4 @@
-"""A field for operators: a real API server with JobGroups, a Redis, a worker and a load."""
+"""The servers of the operator benchmarks: a real API server, a Redis, a worker and a load."""
 
 import asyncio
 import json
@@ -15,15 +15,14 @@ from typing import Any
 import kopf
 from redis.asyncio import Redis
 
-from handlers.cluster import MERGE, ApiError, Cluster
-from jobgroup import keys
-from testbed.apiserver import OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, ApiServer
-from testbed.operators import OperatorProcess, start_operator
-from testbed.redis_server import RedisServer
-from testbed.resources import manifest
-from testbed.stock import StockClient
+from handlers.kube.client import MERGE, ApiClient, ApiError
+from jobgroup.model.names import ended_key
+from testbed.servers.apiserver import OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, ApiServer
+from testbed.servers.operator import OperatorProcess, start_operator
+from testbed.servers.redis import RedisServer
+from testbed.servers.stock import StockClient
+from testbed.support.resources import CRDS, manifest
 
-CRDS = Path(__file__).resolve().parents[1] / "deploy" / "crds"
 FOLDER = "/apis/jobgroups.dev/v1alpha1/namespaces/default/jobgroups"
 PATCHED = "jobgroups.jobgroups.dev,jobgroups.jobgroups.dev/status"
 WHO = f"system:serviceaccount:{OPERATOR_NAMESPACE}:{OPERATOR_ACCOUNT}"
@@ -35,13 +34,13 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Field:
-    """Servers, a worker, a client that may do everything, and one that may do what operators do."""
+    """Servers, a worker, an admin client, and a client with the operator's permissions."""
 
     api: ApiServer
     redis: RedisServer
     client: Redis
-    admin: Cluster
-    peer: Cluster
+    admin: ApiClient
+    peer: ApiClient
     folder: Path
     applied: dict[str, float] = field(default_factory=dict)
 
@@ -65,17 +64,17 @@ class Field:
         await in_flight(one, names)
 
     async def ended(self, names: list[str]) -> None:
-        """Wait until all of these are said to have ended, and whatever else there is."""
-        # Redis is asked first: lists of hundreds of objects would take from what is measured.
-        while await self.client.zcard(keys.ended("bull")) < len(names):
+        """Wait until all JobGroups have a final status."""
+        # Redis is asked first: lists of hundreds of objects would distort the measurement.
+        while await self.client.zcard(ended_key("bull")) < len(names):
             await asyncio.sleep(0.02)
-        # Nor is more than one object listed that has not ended.
+        # For the same reason, at most one unfinished object is listed.
         running = f"{FOLDER}?fieldSelector=status.state!=COMPLETED&limit=1"
         while (await self.admin.request("GET", running))["items"]:
             await asyncio.sleep(0.05)
 
     async def sample(self) -> dict[str, Any]:
-        """Return an object as the operator leaves one behind whose group has completed."""
+        """Return the object of a completed group, as the operator leaves it."""
         with start_operator(
             self.folder, self.api.operator, self.redis.url, "bull", "sampler"
         ) as process:
@@ -85,7 +84,7 @@ class Field:
         return found
 
     async def make_ended(self, sample: dict[str, Any], names: list[str]) -> None:
-        """Create objects as the operator leaves those behind whose groups have completed."""
+        """Create objects of completed groups, as the operator leaves them."""
         left = {key: sample["metadata"][key] for key in ("finalizers", "annotations")}
         text = json.dumps({"metadata": left, "status": sample["status"]})
 
@@ -99,14 +98,14 @@ class Field:
         await in_flight(one, names)
 
     async def versions(self, names: list[str]) -> set[tuple[str, str]]:
-        """Return these objects' versions, each of which changes with every write."""
+        """Return the resourceVersions of these objects: each write changes one."""
         found = await self.admin.request("GET", FOLDER)
         metas = [item["metadata"] for item in found["items"]]
         wanted = set(names)
         return {(meta["name"], meta["resourceVersion"]) for meta in metas if meta["name"] in wanted}
 
     async def clear(self) -> None:
-        """Remove all objects, finalizers or not, and empty Redis."""
+        """Delete all objects, even with finalizers, and flush Redis."""
         found = await self.admin.request("GET", FOLDER)
 
         async def one(item: dict[str, Any]) -> None:
@@ -128,10 +127,10 @@ async def the_field() -> AsyncIterator[Field]:
     ):
         api.kubectl("apply", "-f", str(CRDS))
         api.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(CRDS))
-        # The twin has kopf write for it, and kopf patches.
+        # The twin writes through kopf, which patches.
         api.kubectl("create", "clusterrole", "twin", "--verb=patch", f"--resource={PATCHED}")
         api.kubectl("create", "clusterrolebinding", "twin", "--clusterrole=twin", f"--user={WHO}")
-        # The last one is whom kubectl takes us for.
+        # The environment of kubectl keeps the last identity.
         peer, admin = await log_in(api.operator), await log_in(api.admin)
         worker = await StockClient.start("bullmq6", redis.url, "bull")
         client: Redis = Redis.from_url(redis.url, decode_responses=True)
@@ -145,16 +144,16 @@ async def the_field() -> AsyncIterator[Field]:
             await client.aclose()
 
 
-async def log_in(kubeconfig: Path) -> Cluster:
-    """Return a client of somebody."""
+async def log_in(kubeconfig: Path) -> ApiClient:
+    """Return a client with the identity of a kubeconfig."""
     os.environ["KUBECONFIG"] = str(kubeconfig)
-    cluster = Cluster(kopf.OperatorSettings())
-    await cluster.uid()
-    return cluster
+    api = ApiClient(kopf.OperatorSettings())
+    await api.uid()
+    return api
 
 
 async def in_flight(work: Callable[[Any], Any], items: list[Any]) -> None:
-    """Do this for all of these, so many at a time."""
+    """Process all items, a fixed number at a time."""
     left = iter(items)
 
     async def lane() -> None:
@@ -165,7 +164,7 @@ async def in_flight(work: Callable[[Any], Any], items: list[Any]) -> None:
 
 
 async def ready(field: Field, process: OperatorProcess) -> None:
-    """Wait until an operator has made and ended its first group."""
+    """Wait until an operator has completed its first group."""
     while True:
         try:
             await field.make(["first"])
@@ -182,7 +181,7 @@ def cpu_of(process: OperatorProcess) -> float:
 
 
 def memory_of(process: OperatorProcess) -> tuple[float, float]:
-    """Return the megabytes that a process has resident, and had at most."""
+    """Return the resident memory of a process and its peak, in megabytes."""
     text = Path(f"/proc/{process.server.pid}/status").read_text()
     found = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", text, re.MULTILINE))
     return int(found["VmRSS"]) / 1024, int(found["VmHWM"]) / 1024

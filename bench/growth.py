@@ -1,6 +1,6 @@
-"""Cost a unit as members, groups and queues grow, and memory.
+"""Cost per unit as members, groups and queues grow, and memory.
 
-Times are Redis' own, from its slow log; of each the fastest round counts.
+Times are from the slow log of Redis; the fastest round counts.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,21 +15,21 @@ Cost = tuple[float, float]
 
 
 async def growth(bench: Bench) -> list[Row]:
-    """Compare the cost of one at the largest size with that at a hundred."""
+    """Compare the cost per unit at the largest size with that at a hundred."""
     rows = await memory(bench)
     beside = {size: JobGroups(Store(bench.redis, f"at-{size}")) for size in bench.sizes.existing}
 
     async def members(size: int) -> Cost:
-        """Return what a member costs in groups of this size."""
+        """Return the cost per member in groups of this size."""
         return await cost(bench, bench.groups, max(1, SAMPLE // size), size, jobs=size, undo=True)
 
     async def queues(size: int) -> Cost:
-        """Return what a member costs if each has a queue of its own."""
+        """Return the cost per member if each has its own queue."""
         of = {"jobs": size, "queues": [f"queue-{n}" for n in range(size)], "undo": True}
         return await cost(bench, bench.groups, max(1, SAMPLE // size), size, **of)
 
     async def groups(size: int) -> Cost:
-        """Return what a group costs beside so many others in the same queues."""
+        """Return the cost per group with this number of others in the same queues."""
         return await cost(bench, beside[size], SAMPLE, 1)
 
     await bench.redis.flushall()
@@ -46,7 +46,7 @@ async def growth(bench: Bench) -> list[Row]:
 async def compare(
     bench: Bench, unit: str, sizes: Sequence[int], measure: Callable[[int], Awaitable[Cost]]
 ) -> list[Row]:
-    """Measure at every size in turn, and put each beside the hundred."""
+    """Measure all sizes in turn, and compare each with the cost at a hundred."""
     costs: dict[int, list[Cost]] = {size: [] for size in sizes}
     for _ in range(bench.sizes.rounds):
         for size in sizes:
@@ -63,7 +63,7 @@ async def compare(
 
 
 async def cost(bench: Bench, groups: JobGroups, count: int, units: int, **of: Any) -> Cost:
-    """Create so many groups and give them up."""
+    """Create this number of groups and cancel them."""
     await bench.watch_scripts()
     nodes = await groups.add_groups([group(**of) for _ in range(count)])
     created = sum(await bench.script_ms())
@@ -77,7 +77,7 @@ async def cost(bench: Bench, groups: JobGroups, count: int, units: int, **of: An
 
 
 async def memory(bench: Bench) -> list[Row]:
-    """Compare what groups keep in Redis with what the bare jobs would."""
+    """Compare the memory of groups with the memory of bare jobs."""
     count = bench.sizes.groups
     flow = {"count": count, "queues": QUEUES, "data": DATA, "size": 100, "lanes": 1}
 

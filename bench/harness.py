@@ -1,4 +1,4 @@
-"""A Redis, a BullMQ and a Python client of one's own; rounds, rows and the table."""
+"""A Redis, a BullMQ process and a Python client for measurements; rounds and rows."""
 
 import asyncio
 import json
@@ -14,9 +14,9 @@ from typing import Any
 from redis.asyncio import Redis
 
 from jobgroup import JobGroups
-from testbed.processes import leashed
-from testbed.redis_server import RedisServer
-from testbed.toolchain import node
+from testbed.build.toolchain import node
+from testbed.servers.processes import leashed
+from testbed.servers.redis import RedisServer
 
 BULLMQ = Path(__file__).with_name("bullmq.mjs")
 QUEUES = ("alpha", "beta", "gamma")
@@ -26,7 +26,7 @@ DATA = {"orderId": "order-0123456789", "customer": "0123456789", "note": "x" * 1
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: a number, and the bar it has to clear, if it has one."""
+    """One line of the table: a number and its bar, if it has one."""
 
     what: str
     value: float
@@ -36,14 +36,14 @@ class Row:
 
     @property
     def bar(self) -> str:
-        """Say what is asked for."""
+        """Return the bar as text."""
         if self.at_least is not None:
             return f">= {self.at_least:g}"
         return "" if self.at_most is None else f"<= {self.at_most:g}"
 
     @property
     def holds(self) -> bool | None:
-        """Say whether the bar is cleared; None if there is no bar."""
+        """Return whether the bar is met; None if there is no bar."""
         if self.at_least is not None:
             return self.value >= self.at_least
         return None if self.at_most is None else self.value <= self.at_most
@@ -51,7 +51,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything to measure."""
+    """The sizes of all measurements."""
 
     rounds: int = 7
     groups: int = 2000
@@ -89,7 +89,7 @@ QUICK = Sizes(
 
 
 class BullMQ:
-    """Stock BullMQ 6 in a process of its own."""
+    """Stock BullMQ 6 in a separate process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -105,7 +105,7 @@ class BullMQ:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What every measurement works with."""
+    """The parts that every measurement uses."""
 
     server: RedisServer
     redis: Redis
@@ -116,7 +116,7 @@ class Bench:
     @classmethod
     @asynccontextmanager
     async def start(cls) -> "AsyncIterator[Bench]":
-        """Start all of it; BENCH_QUICK=1 measures little, to see that it works."""
+        """Start all parts; BENCH_QUICK=1 selects small sizes for a test."""
         sizes = QUICK if os.environ.get("BENCH_QUICK") else Sizes()
         with tempfile.TemporaryDirectory() as folder, RedisServer(Path(folder)) as server:
             process = await asyncio.create_subprocess_exec(
@@ -135,7 +135,7 @@ class Bench:
     async def in_turn(
         self, contenders: Mapping[str, Callable[[], Awaitable[float]]], rounds: int = 0
     ) -> dict[str, list[float]]:
-        """Run each contender on an emptied Redis, one after the other, round after round."""
+        """Run each contender in turn on an empty Redis, for several rounds."""
         took: dict[str, list[float]] = {name: [] for name in contenders}
         for _ in range(rounds or self.sizes.rounds):
             for name, run in contenders.items():
@@ -145,20 +145,20 @@ class Bench:
         return took
 
     async def watch_scripts(self, on: bool = True) -> None:
-        """Let Redis note from now on how long each call takes, or let it not."""
+        """Switch the slow log for all calls on or off."""
         await self.redis.config_set("slowlog-max-len", 10_000)
         await self.redis.config_set("slowlog-log-slower-than", 0 if on else -1)
         await self.redis.slowlog_reset()
 
     async def script_ms(self) -> list[float]:
-        """Return how long each script call took inside Redis since it was last asked."""
+        """Return the milliseconds of each script call since the last time."""
         calls = await self.redis.slowlog_get(10_000)
         await self.redis.slowlog_reset()
         return [call["duration"] / 1000 for call in calls if call["command"].startswith(b"EVALSHA")]
 
 
 def over(ones: Sequence[float], others: Sequence[float]) -> float:
-    """Return the median ratio of what was measured in the same round."""
+    """Return the median ratio of values from the same round."""
     return median(one / other for one, other in zip(ones, others, strict=True))
 
 
@@ -177,7 +177,7 @@ def group(jobs: int = 3, queues: Sequence[str] = QUEUES, undo: bool = False) -> 
 
 
 async def create(groups: JobGroups, count: int, size: int = 50, lanes: int = 1, **of: Any) -> None:
-    """Create so many groups in batches, a few of them at a time."""
+    """Create this number of groups in batches, several batches at a time."""
     definition = group(**of)
     batches = iter([min(size, count - first) for first in range(0, count, size)])
 

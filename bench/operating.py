@@ -15,8 +15,8 @@ from typing import Any
 
 from bench.field import FOLDER, QUEUE, Field, cpu_of, in_flight, memory_of, ready, the_field
 from bench.harness import Bench, Row, Sizes
-from handlers.cluster import MERGE
-from testbed.operators import MAIN, start_operator
+from handlers.kube.client import MERGE
+from testbed.servers.operator import MAIN, start_operator
 
 TWIN = Path(__file__).with_name("twin.py")
 # The progress differs from one patch to the next.

@@ -13,10 +13,11 @@ from typing import Any
 
 from bench.field import Field, cpu_of, in_flight, the_field
 from bench.harness import Bench, Row
-from testbed.operators import OperatorProcess, start_operator
-from testbed.scrapes import Scrape
-from testbed.stock import StockClient
-from testbed.workloads import pool, workload
+from jobgroup.model.names import undo_queue
+from testbed.servers.operator import OperatorProcess, start_operator
+from testbed.servers.stock import StockClient
+from testbed.support.scrapes import Scrape
+from testbed.support.workloads import pool, workload
 
 POOLS = "/apis/jobgroups.dev/v1alpha1/namespaces/default/workerpools"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
@@ -60,7 +61,7 @@ async def make(field: Field, names: list[str]) -> None:
 
     async def one(name: str) -> None:
         await field.admin.request("POST", DEPLOYMENTS, workload(name))
-        made = pool(name, f"{name}:compensation", cooldownSeconds=0, jobsPerReplica=10)
+        made = pool(name, undo_queue(name), cooldownSeconds=0, jobsPerReplica=10)
         await field.admin.request("POST", POOLS, made)
 
     await in_flight(one, names)
@@ -96,13 +97,13 @@ async def wake(field: Field, names: list[str], bursts: int) -> tuple[list[float]
         replicas_of(field) as seen,
         await StockClient.start("bullmq6", field.redis.url, "bull") as client,
     ):
-        await client.manage(f"{names[0]}:compensation", "count")  # so that it has begun
+        await client.manage(undo_queue(names[0]), "count")  # so that it has begun
         for n in range(bursts):
             name = names[n % len(names)]
             added = time.time()
-            await client.manage(f"{name}:compensation", "addBulk", BURST)
+            await client.manage(undo_queue(name), "addBulk", BURST)
             waits.append((await _when(seen, name, "5") - added) * 1000)
-            await client.manage(f"{name}:compensation", "drain")
+            await client.manage(undo_queue(name), "drain")
             await _when(seen, name, "0")
     # Each burst also ends, in one write more.
     return waits, (scale_writes(field) - written) / bursts - 1

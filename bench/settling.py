@@ -1,17 +1,18 @@
-"""Sagas settled a second beside a worker, and what the ledger costs that worker."""
+"""Sagas settled per second, and what the ledger costs a worker."""
 
 import asyncio
 import time
 from statistics import median
 
 from bench.harness import DATA, QUEUES, Bench, Row, create, over
-from jobgroup import Driver, JobGroups, keys
+from jobgroup import Driver, JobGroups
+from jobgroup.model import names
 
 LOOK_SECONDS = 0.02
 
 
 async def settling(bench: Bench) -> list[Row]:
-    """Let one Node process run the same jobs bare, in groups, in driven groups and in flows."""
+    """Run the same jobs in one Node process: bare, in groups, with a driver, and in flows."""
     count = bench.sizes.groups
     what = {"count": count, "queues": QUEUES, "data": DATA}
     seen: dict[str, list[float]] = {
@@ -51,10 +52,10 @@ async def settling(bench: Bench) -> list[Row]:
             working = asyncio.create_task(work())
             backlog = 0
             while not working.done():
-                backlog = max(backlog, await bench.redis.llen(keys.wakeups("bull")))
+                backlog = max(backlog, await bench.redis.llen(names.wakeups_key("bull")))
                 await asyncio.sleep(LOOK_SECONDS)
             done = time.perf_counter()
-            while await bench.redis.zcard(keys.ended("bull")) < count:
+            while await bench.redis.zcard(names.ended_key("bull")) < count:
                 await asyncio.sleep(0)
             seen["lag"].append((time.perf_counter() - done) / working.result())
             driving.cancel()

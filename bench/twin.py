@@ -1,4 +1,4 @@
-"""What most would write: the same job done with kopf's own create and delete handlers.
+"""The obvious implementation: the same work with kopf's own create and delete handlers.
 
 A twin of the operator for the benchmark: it creates the group, writes ACTIVE, and writes the end
 when a driver settles it. The operator's cost is measured against it; it is nothing to run.
@@ -11,15 +11,16 @@ from typing import Any
 import kopf
 from prometheus_client import CollectorRegistry
 
-from handlers.cluster import Cluster, Conflict, Ref
-from handlers.health import Health
+from handlers.kube.client import ApiClient, Conflict, Ref
+from handlers.telemetry.health import Health
 from jobgroup import Driver, Store, connect
-from jobgroup.decisions import Resource
-from jobgroup.plan import plan_group
-from jobgroup.resource import parse_definition
-from jobgroup.snapshot import Settled
-from jobgroup.status import derive_status
-from jobgroup.store import now_ms
+from jobgroup.definition.plan import plan_group
+from jobgroup.model import names
+from jobgroup.model.clock import now_ms
+from jobgroup.model.snapshot import Settled
+from jobgroup.resource.decisions import Resource
+from jobgroup.resource.jobgroup_spec import parse_definition
+from jobgroup.resource.status import derive_status
 
 refs: dict[str, Ref] = {}
 
@@ -27,11 +28,11 @@ refs: dict[str, Ref] = {}
 @kopf.on.startup()
 async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> None:
     settings.posting.enabled = False
-    # As the operator has them: else a burst opens more connections than redis-py allows.
+    # Otherwise a burst opens more connections than redis-py allows.
     settings.queueing.worker_limit = 20
     settings.queueing.idle_timeout = 0.05
     await Health(int(os.environ["PORT"]), CollectorRegistry()).start()
-    memo.cluster = Cluster(settings)
+    memo.api = ApiClient(settings)
     memo.store = Store(connect(os.environ["REDIS_URL"]), os.environ["BULLMQ_PREFIX"])
 
     def ended(settled: Settled) -> None:
@@ -41,12 +42,12 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
 
 
 async def write_end(memo: kopf.Memo, settled: Settled) -> None:
-    """Write the end, once kopf has written ACTIVE, which it would else write over it."""
+    """Write the final status after kopf has written ACTIVE, which would overwrite it."""
     ref = refs.pop(settled.group.id, None)
-    while ref and (body := await memo.cluster.read(ref)):
+    while ref and (body := await memo.api.read(ref)):
         if body["status"].get("state") == "ACTIVE":
             try:
-                await memo.cluster.put_status(body, await status_of(memo, body, settled))
+                await memo.api.put_status(body, await status_of(memo, body, settled))
             except Conflict:
                 continue
             return
@@ -56,9 +57,9 @@ async def write_end(memo: kopf.Memo, settled: Settled) -> None:
 async def status_of(memo: kopf.Memo, body: Any, settled: Settled | None) -> dict[str, Any]:
     uid = Resource.read(body).uid
     group = settled.group if settled else await memo.store.read(uid)
-    names = {f"{uid}-{n}": job["name"] for n, job in enumerate(body["spec"]["jobs"])}
+    job_names = {names.job_id(uid, n): job["name"] for n, job in enumerate(body["spec"]["jobs"])}
     jobs = await memo.store.read_jobs(uid)
-    return derive_status(body["metadata"]["generation"], {}, now_ms(), group, jobs, names)
+    return derive_status(body["metadata"]["generation"], {}, now_ms(), group, jobs, job_names)
 
 
 @kopf.on.create("jobgroups.dev/v1alpha1", "jobgroups")
