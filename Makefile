@@ -74,7 +74,7 @@ unit: $(VENV)/.installed ## Run the tests that need no server, without lint (und
 
 .PHONY: test
 test: lint ## Lint, then run every test that needs no container engine (ARGS= for pytest, then without coverage)
-	@exec $(LEASH) $(BIN)/python -m pytest --ignore=tests/e2e $(or $(ARGS),-n 3 --dist worksteal --cov --cov-report=term)
+	@exec $(LEASH) $(BIN)/python -m pytest --ignore=tests/e2e $(or $(ARGS),-n 4 --dist worksteal --cov --cov-report=term)
 
 .PHONY: histories
 histories: export HISTORIES := $(or $(HISTORIES),2000)

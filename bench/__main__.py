@@ -1,4 +1,4 @@
-"""Measure everything, print the table and write it: `python -m bench [results.json]`.
+"""Run all benchmarks; print the table and write it to a file: `python -m bench [results.json]`.
 
 A missed bar is not an error, because the machine may have been busy.
 """
@@ -28,7 +28,7 @@ def line(row: Row) -> str:
 
 
 async def measure_all() -> list[Row]:
-    """Run every measurement and print each row when it is known."""
+    """Run all benchmarks; print each row as soon as it is measured."""
     rows: list[Row] = []
     async with Bench.start() as bench:
         for measure in (creation, settling, failing, growth, operating, scaling):
@@ -39,7 +39,7 @@ async def measure_all() -> list[Row]:
 
 
 def main(results: Path) -> None:
-    """Measure, then write the results."""
+    """Run all benchmarks and write the results to a file."""
     rows = asyncio.run(measure_all())
     content = [{**asdict(row), "holds": row.holds} for row in rows]
     results.write_text(json.dumps(content, indent=2) + "\n")

@@ -18,13 +18,13 @@ from jobgroup.store.scripts import load
 from jobgroup.store.store import BATCH_JOBS
 
 BATCH = BATCH_JOBS // len(QUEUES)
-# Batch sizes, and how many are on their way at a time.
+# Batch sizes, and how many batches are sent at the same time.
 WAYS = ((10, 8), (20, 2), (20, 4), (40, 2), (40, 4), (100, 2), (100, 4))
 
 
 async def creation(bench: Bench) -> list[Row]:
-    """Compare our fastest parameters with those of flows, and with a bare socket."""
-    # Many short rounds: what disturbs a machine lasts longer than one of them.
+    """Compare our fastest batch size with the fastest one of flows, and with a bare socket."""
+    # Many short rounds: a disturbance of the machine then affects few ratios.
     count, rounds = bench.sizes.groups // 4, bench.sizes.rounds * 4
 
     async def flows(size: int, lanes: int) -> float:
@@ -77,7 +77,7 @@ async def best_way(
 
 
 def encoded(count: int) -> bytes:
-    """Encode the calls that create this number of groups for the socket."""
+    """Return the bytes of the calls that create this number of groups."""
     script = load("create_groups")
     definition = parse_group(**group())
     plans = [plan_group(definition, str(uuid4())) for _ in range(count)]

@@ -1,7 +1,7 @@
-"""Groups that fail: the longest call, the number of calls, when undos can run.
+"""Groups that fail: the longest call, the number of calls, and the time until undos are added.
 
-All times are from the slow log of Redis. A call does the same work in every round, so the fastest
-round counts; the others show the load of the machine.
+All times are from the slow log of Redis. A call does the same work in every round, so the result is
+the fastest round: slower rounds only show the load of the machine.
 """
 
 import time
@@ -13,12 +13,12 @@ from jobgroup.model.names import undo_queue
 QUEUE = "alpha"
 WAITING = f"bull:{QUEUE}:wait"
 UNDOS = f"bull:{undo_queue(QUEUE)}:wait"
-ENTRIES = 1000  # a push
+ENTRIES = 1000  # per push
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How long each call took until no work was left, and which one made the first undo."""
+    """The time of each call until no work was left, and which call added the first undo."""
 
     created: float
     calls: list[float]
@@ -26,7 +26,7 @@ class Course:
 
 
 async def failing(bench: Bench) -> list[Row]:
-    """Fail one member of a group whose others have completed, or are waiting."""
+    """Measure groups in which one member fails; all others have completed, or are waiting."""
     rows = []
     for backlog in (0, bench.sizes.backlog):
         for size in bench.sizes.failing:
@@ -51,7 +51,7 @@ async def failing(bench: Bench) -> list[Row]:
 
 
 async def course(bench: Bench, size: int, pending: bool, backlog: int) -> Course:
-    """Fail such a group and settle it until no work is left."""
+    """Create such a group, fail it, and settle it until no work is left."""
     await bench.redis.flushall()
     definition = group(size, [QUEUE], undo=True)
     definition["jobs"][-1] |= {"name": "fails", "queueName": "beta"}

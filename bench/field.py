@@ -1,4 +1,4 @@
-"""The servers of the operator benchmarks: a real API server, a Redis, a worker and a load."""
+"""The servers of the operator benchmarks: a real API server, Redis and a worker."""
 
 import asyncio
 import json
@@ -55,7 +55,7 @@ class Field:
         )
 
     async def make(self, names: list[str]) -> None:
-        """Create these groups, a few at a time, and note when each was accepted."""
+        """Create these JobGroups, a few at a time, and record when each was accepted."""
 
         async def one(name: str) -> None:
             await self.admin.request("POST", FOLDER, manifest(name, *JOBS))
@@ -65,16 +65,16 @@ class Field:
 
     async def ended(self, names: list[str]) -> None:
         """Wait until all JobGroups have a final status."""
-        # Redis is asked first: lists of hundreds of objects would distort the measurement.
+        # Query Redis first: listing hundreds of objects would distort the measurement.
         while await self.client.zcard(ended_key("bull")) < len(names):
             await asyncio.sleep(0.02)
-        # For the same reason, at most one unfinished object is listed.
+        # For the same reason, list at most one unfinished object.
         running = f"{FOLDER}?fieldSelector=status.state!=COMPLETED&limit=1"
         while (await self.admin.request("GET", running))["items"]:
             await asyncio.sleep(0.05)
 
     async def sample(self) -> dict[str, Any]:
-        """Return the object of a completed group, as the operator leaves it."""
+        """Run a group, and return its object as the operator has left it."""
         with start_operator(
             self.folder, self.api.operator, self.redis.url, "bull", "sampler"
         ) as process:
@@ -98,7 +98,7 @@ class Field:
         await in_flight(one, names)
 
     async def versions(self, names: list[str]) -> set[tuple[str, str]]:
-        """Return the resourceVersions of these objects: each write changes one."""
+        """Return the names and resourceVersions of these objects; every write changes a version."""
         found = await self.admin.request("GET", FOLDER)
         metas = [item["metadata"] for item in found["items"]]
         wanted = set(names)
@@ -130,9 +130,9 @@ async def the_field() -> AsyncIterator[Field]:
         # The twin writes through kopf, which patches.
         api.kubectl("create", "clusterrole", "twin", "--verb=patch", f"--resource={PATCHED}")
         api.kubectl("create", "clusterrolebinding", "twin", "--clusterrole=twin", f"--user={WHO}")
-        # The environment of kubectl keeps the last identity.
+        # log_in sets KUBECONFIG, so the admin must be last: kubectl then uses its identity.
         peer, admin = await log_in(api.operator), await log_in(api.admin)
-        worker = await StockClient.start("bullmq6", redis.url, "bull")
+        worker = await StockClient.start("bullmq6", redis.url, "bull", own=True)
         client: Redis = Redis.from_url(redis.url, decode_responses=True)
         try:
             await worker.work(QUEUE, concurrency=50)
@@ -164,7 +164,7 @@ async def in_flight(work: Callable[[Any], Any], items: list[Any]) -> None:
 
 
 async def ready(field: Field, process: OperatorProcess) -> None:
-    """Wait until an operator has completed its first group."""
+    """Create a first group, and wait until the operator has completed it."""
     while True:
         try:
             await field.make(["first"])
@@ -175,7 +175,7 @@ async def ready(field: Field, process: OperatorProcess) -> None:
 
 
 def cpu_of(process: OperatorProcess) -> float:
-    """Return the seconds of CPU that a process has used."""
+    """Return the CPU seconds that a process has used."""
     stat = Path(f"/proc/{process.server.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(stat[11]) + int(stat[12])) / TICKS
 

@@ -1,6 +1,6 @@
-"""Cost per unit as members, groups and queues grow, and memory.
+"""The cost per unit for more members, groups and queues, and the memory of a group.
 
-Times are from the slow log of Redis; the fastest round counts.
+Times are from the slow log of Redis; the result is the fastest round.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,13 +9,13 @@ from typing import Any
 from bench.harness import DATA, QUEUES, Bench, Row, create, group
 from jobgroup import JobGroups, Store
 
-SAMPLE = 100  # jobs or groups made and given up to see what one costs
-# Milliseconds of creating and of giving up, a unit.
+SAMPLE = 100  # jobs or groups that are created and given up in each measurement
+# Milliseconds per unit: to create it, and to give it up.
 Cost = tuple[float, float]
 
 
 async def growth(bench: Bench) -> list[Row]:
-    """Compare the cost per unit at the largest size with that at a hundred."""
+    """Compare the cost per unit at each size with the cost per unit at size 100."""
     rows = await memory(bench)
     beside = {size: JobGroups(Store(bench.redis, f"at-{size}")) for size in bench.sizes.existing}
 
@@ -29,7 +29,7 @@ async def growth(bench: Bench) -> list[Row]:
         return await cost(bench, bench.groups, max(1, SAMPLE // size), size, **of)
 
     async def groups(size: int) -> Cost:
-        """Return the cost per group with this number of others in the same queues."""
+        """Return the cost per group while the queues have this number of other groups."""
         return await cost(bench, beside[size], SAMPLE, 1)
 
     await bench.redis.flushall()
@@ -46,7 +46,7 @@ async def growth(bench: Bench) -> list[Row]:
 async def compare(
     bench: Bench, unit: str, sizes: Sequence[int], measure: Callable[[int], Awaitable[Cost]]
 ) -> list[Row]:
-    """Measure all sizes in turn, and compare each with the cost at a hundred."""
+    """Measure all sizes in turn, and compare the cost of each with the cost at size 100."""
     costs: dict[int, list[Cost]] = {size: [] for size in sizes}
     for _ in range(bench.sizes.rounds):
         for size in sizes:
@@ -63,7 +63,7 @@ async def compare(
 
 
 async def cost(bench: Bench, groups: JobGroups, count: int, units: int, **of: Any) -> Cost:
-    """Create this number of groups and cancel them."""
+    """Create this number of groups and give them up; return the cost per unit."""
     await bench.watch_scripts()
     nodes = await groups.add_groups([group(**of) for _ in range(count)])
     created = sum(await bench.script_ms())
@@ -77,7 +77,7 @@ async def cost(bench: Bench, groups: JobGroups, count: int, units: int, **of: An
 
 
 async def memory(bench: Bench) -> list[Row]:
-    """Compare the memory of groups with the memory of bare jobs."""
+    """Compare the memory of groups with the memory of jobs without a group."""
     count = bench.sizes.groups
     flow = {"count": count, "queues": QUEUES, "data": DATA, "size": 100, "lanes": 1}
 

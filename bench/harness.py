@@ -1,4 +1,4 @@
-"""A Redis, a BullMQ process and a Python client for measurements; rounds and rows."""
+"""Redis, a BullMQ process and a Python client for all benchmarks; rounds and rows."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ class Sizes:
     rest: float = 60
     pools: int = 500
     bursts: int = 40
-    # Longer than pools are left alone at most.
+    # Longer than the longest interval between two reconciles of a pool.
     pool_rest: float = 330
 
 
@@ -95,7 +95,7 @@ class BullMQ:
         self._process = process
 
     async def __call__(self, order: str, **fields: Any) -> float:
-        """Give an order and return the seconds it took."""
+        """Send a command to the process; return how many seconds it took."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None, "started with a pipe"
         assert stdout is not None, "started with a pipe"
@@ -151,19 +151,19 @@ class Bench:
         await self.redis.slowlog_reset()
 
     async def script_ms(self) -> list[float]:
-        """Return the milliseconds of each script call since the last time."""
+        """Return the milliseconds of each script call since this function was last called."""
         calls = await self.redis.slowlog_get(10_000)
         await self.redis.slowlog_reset()
         return [call["duration"] / 1000 for call in calls if call["command"].startswith(b"EVALSHA")]
 
 
 def over(ones: Sequence[float], others: Sequence[float]) -> float:
-    """Return the median ratio of values from the same round."""
+    """Return the median of the ratios of each round."""
     return median(one / other for one, other in zip(ones, others, strict=True))
 
 
 def group(jobs: int = 3, queues: Sequence[str] = QUEUES, undo: bool = False) -> dict[str, Any]:
-    """Define a group whose jobs take turns among the queues."""
+    """Return the definition of a group whose jobs are distributed over the queues."""
     members = [
         {
             "name": "works",

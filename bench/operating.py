@@ -1,7 +1,7 @@
-"""The operator on a real API server: what a group costs, and how fast it goes through.
+"""The operator on a real API server: the cost and the latency of a group.
 
-Beside it the same work done with kopf's own create and delete handlers (twin.py), and bare patches
-of a status, twenty in flight.
+It is compared with a twin that does the same work with kopf's own create and delete handlers
+(twin.py), and with bare patches of a status, twenty at a time.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from handlers.kube.client import MERGE
 from testbed.servers.operator import MAIN, start_operator
 
 TWIN = Path(__file__).with_name("twin.py")
-# The progress differs from one patch to the next.
+# Each patch sets another progress, so that each is a write.
 TWO_FIELDS = {"observedGeneration": 1, "progress": ""}
-# What a group that succeeds costs: it is made, claimed, told to run and told to have completed.
+# The writes of a group that succeeds: creation, claim, status ACTIVE, status COMPLETED.
 WRITES = 4
 ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class Run:
-    """What groups cost and took."""
+    """The results for one operator: writes, CPU and groups per second, and latencies."""
 
     writes: float
     rate: float
@@ -39,7 +39,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Round:
-    """Both operators, and how many bare patches a second there were around them."""
+    """The results of both operators, and the bare patches per second before and after them."""
 
     twin: Run
     ours: Run
@@ -48,11 +48,11 @@ class Round:
 
 
 async def operating(bench: Bench) -> list[Row]:
-    """Measure it all."""
+    """Measure both operators and bare patches in several rounds; return the medians."""
     count = bench.sizes.objects
     async with the_field() as field:
         sample = await field.sample()
-        # The machine and its API server have better and worse moments: what counts is the middle.
+        # The speed of the machine and of the API server varies, so the result is the median.
         rounds = []
         for _ in range(ROUNDS):
             before = await bare(field, count, sample)
@@ -66,10 +66,10 @@ async def operating(bench: Bench) -> list[Row]:
         return median(measure(each) for each in rounds)
 
     return [
-        Row("API writes a successful group", middle(lambda r: r.ours.writes), "", at_most=3),
+        Row("API writes per successful group", middle(lambda r: r.ours.writes), "", at_most=3),
         Row("  with create and delete handlers", middle(lambda r: r.twin.writes), ""),
         Row(
-            "groups a second, over a quarter of bare patches of two fields",
+            "4 x groups per second, over bare patches of two fields per second",
             middle(lambda r: WRITES * r.ours.rate / r.two_fields),
             at_least=0.5,
         ),
@@ -78,24 +78,24 @@ async def operating(bench: Bench) -> list[Row]:
             middle(lambda r: WRITES * r.twin.rate / r.two_fields),
         ),
         Row(
-            "groups a second, over a quarter of bare patches of such a status",
+            "4 x groups per second, over bare patches of a whole status",
             middle(lambda r: WRITES * r.ours.rate / r.whole),
         ),
         Row("  with create and delete handlers", middle(lambda r: WRITES * r.twin.rate / r.whole)),
         Row(
-            "CPU a group, over create and delete handlers",
+            "CPU per group, over create and delete handlers",
             middle(lambda r: r.ours.cpu / r.twin.cpu),
             at_most=1,
         ),
         Row("  of the operator", middle(lambda r: 1000 * r.ours.cpu), "ms"),
         Row(
-            "accepted to jobs in Redis, median",
+            "from creation of the object to jobs in Redis, median",
             middle(lambda r: r.ours.to_redis),
             "ms",
             at_most=100,
         ),
         Row(
-            "end in Redis to end in status, median",
+            "from end in Redis to end in the status, median",
             middle(lambda r: r.ours.to_status),
             "ms",
             at_most=200,
@@ -105,17 +105,17 @@ async def operating(bench: Bench) -> list[Row]:
 
 
 async def bare(field: Field, count: int, sample: dict[str, Any]) -> tuple[float, float]:
-    """Return how many patches of a status a second there can be: of two fields, and of all."""
+    """Return the possible status patches per second: of two fields, and of a whole status."""
     return await bare_writes(field, count, TWO_FIELDS), await bare_writes(
         field, count, sample["status"]
     )
 
 
 async def bare_writes(field: Field, count: int, status: dict[str, Any]) -> float:
-    """Return how many patches of a status a second the API server takes from an operator.
+    """Return how many status patches per second the API server accepts from an operator.
 
-    There are as many of them as writes for so many groups: a shorter burst tells of luck, for the
-    server collects its garbage every second or so.
+    Send as many patches as this number of groups needs writes. A shorter burst would give random
+    results, because the API server collects garbage about once a second.
     """
     names = [f"bare-{n}" for n in range(count)]
     await field.make(names)
@@ -134,7 +134,7 @@ async def bare_writes(field: Field, count: int, status: dict[str, Any]) -> float
 
 
 async def through(field: Field, count: int, script: Path, name: str) -> Run:
-    """Send groups through an operator in one burst, then some one by one."""
+    """Run groups with an operator: first all in one burst, then some one by one."""
     with start_operator(
         field.folder, field.api.operator, field.redis.url, "bull", name, script
     ) as process:
@@ -151,7 +151,7 @@ async def through(field: Field, count: int, script: Path, name: str) -> Run:
 
 
 async def latencies(field: Field, sample: list[str]) -> tuple[float, float]:
-    """Return the medians of two waits, of groups that come one by one."""
+    """Create groups one by one; return the median time to their jobs and to their end."""
     names = [f"{name}-alone" for name in sample]
     told: dict[str, float] = {}
     watching = asyncio.create_task(note_ends(field, set(names), told))
@@ -170,7 +170,7 @@ async def latencies(field: Field, sample: list[str]) -> tuple[float, float]:
 
 
 async def note_ends(field: Field, wanted: set[str], told: dict[str, float]) -> None:
-    """Watch the objects, and note when each is first said to have ended."""
+    """Watch the objects, and record when the status of each is first COMPLETED."""
     process = await asyncio.create_subprocess_exec(
         *("kubectl", "get", "jobgroups", "--watch", "--no-headers"),
         *("-o", "custom-columns=NAME:.metadata.name,STATE:.status.state"),
@@ -189,7 +189,7 @@ async def note_ends(field: Field, wanted: set[str], told: dict[str, float]) -> N
 
 
 async def at_rest(field: Field, sample: dict[str, Any], sizes: Sizes) -> list[Row]:
-    """Start the operator among very many objects, most of them finished."""
+    """Start the operator with many objects, most of them finished; measure until it is idle."""
     finished = [f"done-{n}" for n in range(sizes.finished)]
     running = [f"runs-{n}" for n in range(sizes.running)]
     await field.make_ended(sample, finished)
@@ -203,10 +203,10 @@ async def at_rest(field: Field, sample: dict[str, Any], sizes: Sizes) -> list[Ro
         await asyncio.sleep(max(0.0, sizes.rest - idle))
         resident, peak = memory_of(process)
     after = await field.versions(finished)
-    what = f"among {sizes.finished:,} finished groups"
+    what = f"{sizes.finished:,} finished groups"
     return [
-        Row(f"start to idle {what} and {sizes.running:,} to run", idle, "s", at_most=30),
-        Row("  writes to finished ones", float(len(after - before)), "", at_most=0),
-        Row(f"memory a minute after the start {what}", resident, "MB", at_most=150),
+        Row(f"from start to idle, {what} and {sizes.running:,} to run", idle, "s", at_most=30),
+        Row("  writes to finished groups", float(len(after - before)), "", at_most=0),
+        Row(f"memory a minute after the start, {what}", resident, "MB", at_most=150),
         Row("  at its peak", peak, "MB"),
     ]

@@ -1,5 +1,5 @@
-"""WorkerPools: how soon a job that appears scales its workload, how many writes a burst costs, and
-what very many pools cost that have nothing to do.
+"""WorkerPools: how fast a new job scales the workload, how many writes a burst of jobs causes, and
+the cost of many idle pools.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ BURST = [{"name": "undo", "data": {}} for _ in range(50)]
 
 
 async def scaling(bench: Bench) -> list[Row]:
-    """Measure it all."""
+    """Measure one pool, then many pools."""
     few, many = 1, bench.sizes.pools
     async with the_field() as field:
         return [
@@ -35,7 +35,7 @@ async def scaling(bench: Bench) -> list[Row]:
 
 
 async def with_pools(field: Field, count: int, bursts: int, rest: float = 0) -> list[Row]:
-    """Let bursts come to one of so many pools after the other; then let all of them rest."""
+    """Measure this number of pools: first while they are idle, then with bursts of jobs."""
     names = [f"of-{count}-{n}" for n in range(count)]
     await make(field, names)
     what = f"{count:,} pool" if count == 1 else f"{count:,} pools"
@@ -57,7 +57,7 @@ async def with_pools(field: Field, count: int, bursts: int, rest: float = 0) -> 
 
 
 async def make(field: Field, names: list[str]) -> None:
-    """Make a workload and a pool of each name."""
+    """Create a workload and a pool for each name."""
 
     async def one(name: str) -> None:
         await field.admin.request("POST", DEPLOYMENTS, workload(name))
@@ -68,7 +68,7 @@ async def make(field: Field, names: list[str]) -> None:
 
 
 async def clear(field: Field, names: list[str]) -> None:
-    """Remove all of it."""
+    """Delete these workloads and pools, and flush Redis."""
 
     async def one(name: str) -> None:
         await field.admin.find("DELETE", f"{POOLS}/{name}")
@@ -79,7 +79,7 @@ async def clear(field: Field, names: list[str]) -> None:
 
 
 async def told(field: Field, names: list[str]) -> None:
-    """Wait until the operator has said something of each pool."""
+    """Wait until the operator has written the status of each pool."""
     wanted = set(names)
     while wanted:
         await asyncio.sleep(0.2)
@@ -90,14 +90,14 @@ async def told(field: Field, names: list[str]) -> None:
 
 
 async def wake(field: Field, names: list[str], bursts: int) -> tuple[list[float], float]:
-    """Return how long each burst took to scale its workload, and the writes one needed."""
+    """Return how long each burst took to scale its workload, and the scale writes per burst."""
     waits = []
     written = scale_writes(field)
     async with (
         replicas_of(field) as seen,
-        await StockClient.start("bullmq6", field.redis.url, "bull") as client,
+        await StockClient.start("bullmq6", field.redis.url, "bull", own=True) as client,
     ):
-        await client.manage(undo_queue(names[0]), "count")  # so that it has begun
+        await client.manage(undo_queue(names[0]), "count")  # so that the client is connected
         for n in range(bursts):
             name = names[n % len(names)]
             added = time.time()
@@ -105,12 +105,12 @@ async def wake(field: Field, names: list[str], bursts: int) -> tuple[list[float]
             waits.append((await _when(seen, name, "5") - added) * 1000)
             await client.manage(undo_queue(name), "drain")
             await _when(seen, name, "0")
-    # Each burst also ends, in one write more.
+    # One more write per burst scales the workload down again.
     return waits, (scale_writes(field) - written) / bursts - 1
 
 
 def scale_writes(field: Field) -> int:
-    """Return how often the API server was asked to scale."""
+    """Return how many scale requests the API server has received."""
     text = field.api.kubectl("get", "--raw", "/metrics")
     counters = re.findall(r"^apiserver_request_total\{(.*)\} (\d+)", text, re.MULTILINE)
     return sum(
@@ -121,7 +121,7 @@ def scale_writes(field: Field) -> int:
 
 
 def writes(process: OperatorProcess) -> float:
-    """Return how many writes the operator has sent, Events too; its lease it renews always."""
+    """Return how many writes the operator has sent, without renewals of the lease."""
     sent = Scrape.of(process).by("what", "jobgroup_api_writes_total")
     return sum(count for what, count in sent.items() if what != "lease")
 
@@ -131,7 +131,7 @@ Seen = asyncio.Queue[tuple[str, str, float]]
 
 @asynccontextmanager
 async def replicas_of(field: Field) -> AsyncIterator[Seen]:
-    """Watch all workloads; note each change of replicas when it is seen."""
+    """Watch all workloads; record each change of replicas with its time."""
     process = await asyncio.create_subprocess_exec(
         *("kubectl", "get", "deployments", "--watch", "--no-headers"),
         *("-o", "custom-columns=NAME:.metadata.name,REPLICAS:.spec.replicas"),
@@ -148,7 +148,7 @@ async def replicas_of(field: Field) -> AsyncIterator[Seen]:
 
     noting = asyncio.create_task(note())
     try:
-        await seen.get()  # what is there is listed first
+        await seen.get()  # the watch begins with a list of all workloads
         yield seen
     finally:
         process.kill()
@@ -157,7 +157,7 @@ async def replicas_of(field: Field) -> AsyncIterator[Seen]:
 
 
 async def _when(seen: Seen, name: str, replicas: str) -> float:
-    """Return when a workload was seen to have so many."""
+    """Wait until a workload has this number of replicas; return the time."""
     while True:
         found: Any = await seen.get()
         if found[:2] == (name, replicas):
@@ -165,11 +165,11 @@ async def _when(seen: Seen, name: str, replicas: str) -> float:
 
 
 async def at_rest(process: OperatorProcess, seconds: float, what: str) -> list[Row]:
-    """Let all pools be for a while."""
+    """Measure the writes and the CPU time of the operator while all pools are idle."""
     written, used, start = writes(process), cpu_of(process), time.perf_counter()
     await asyncio.sleep(seconds)
     used, took = cpu_of(process) - used, time.perf_counter() - start
     return [
         Row(f"{what} at rest: writes", writes(process) - written, "", at_most=0),
-        Row(f"{what} at rest: of a core", 100 * used / took, "%", at_most=1),
+        Row(f"{what} at rest: CPU, share of a core", 100 * used / took, "%", at_most=1),
     ]

@@ -1,4 +1,4 @@
-"""Sagas settled per second, and what the ledger costs a worker."""
+"""Sagas settled per second, and the cost of the ledger for a worker."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ LOOK_SECONDS = 0.02
 
 
 async def settling(bench: Bench) -> list[Row]:
-    """Run the same jobs in one Node process: bare, in groups, with a driver, and in flows."""
+    """Run the same jobs in one worker: without groups, in groups, with a driver, in flows."""
     count = bench.sizes.groups
     what = {"count": count, "queues": QUEUES, "data": DATA}
     seen: dict[str, list[float]] = {
@@ -75,8 +75,8 @@ async def settling(bench: Bench) -> list[Row]:
         Row(
             "groups a driver settles per second, over the worker", median(seen["speed"]), at_least=1
         ),
-        Row("driver done after the worker, over its time", median(seen["lag"]), at_most=0.05),
-        Row("longest wake-up list, over all groups", median(seen["backlog"])),
+        Row("delay of the driver, over the worker's time", median(seen["lag"]), at_most=0.05),
+        Row("longest wake-up list, over the number of groups", median(seen["backlog"])),
         Row("wake-ups a successful group", median(seen["wakeups"]), "", at_most=1),
         Row("script calls a successful group", median(seen["calls"]), "", at_most=2),
     ]

@@ -1,7 +1,7 @@
-"""The obvious implementation: the same work with kopf's own create and delete handlers.
+"""A twin of the operator, written with kopf's own create and delete handlers.
 
-A twin of the operator for the benchmark: it creates the group, writes ACTIVE, and writes the end
-when a driver settles it. The operator's cost is measured against it; it is nothing to run.
+The benchmark compares the operator with it. The twin creates the group, writes ACTIVE, and writes
+the final status when its driver has settled the group. It is not for production.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
 
 
 async def write_end(memo: kopf.Memo, settled: Settled) -> None:
-    """Write the final status after kopf has written ACTIVE, which would overwrite it."""
+    """Write the final status, but not before kopf has written ACTIVE and would overwrite it."""
     ref = refs.pop(settled.group.id, None)
     while ref and (body := await memo.api.read(ref)):
         if body["status"].get("state") == "ACTIVE":

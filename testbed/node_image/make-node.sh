@@ -1,12 +1,12 @@
 #!/bin/bash
-# Turn a Debian root into what kind expects of a node image.
+# Turn a Debian root file system into a node image for kind.
 #
 #   make-node.sh ROOT BINARIES KIND_MODULE KUBERNETES_VERSION
 #
-# kind publishes its node images for machines with a registry in reach. This follows the recipe in
-# kind's own images/base/Dockerfile, with Debian's containerd, runc and CNI plugins, and with the
-# control plane's images made of one static binary each. It mounts and starts things: run it in
-# mount and process namespaces of its own, which take all of that away again.
+# kind publishes node images in a registry, which this machine may not reach. The script follows
+# kind's images/base/Dockerfile, with Debian's containerd, runc and CNI plugins. Each image of the
+# control plane contains one static binary. The script mounts file systems and starts processes: run
+# it in its own mount and PID namespaces, so that these end with it.
 set -euo pipefail
 umask 022
 
@@ -18,11 +18,11 @@ in_root() { chroot "$root" "$@"; }
 
 mount -t proc proc "$root/proc"
 
-# kind's own files. Those in the Go module cache are read-only and have lost their x bits.
+# kind's own files. In the Go module cache, files are read-only and not executable.
 cp -r --no-preserve=mode,ownership "$kind/images/base/files/." "$root"
 chmod 755 "$root"/kind/bin/* "$root/usr/local/bin/entrypoint"
 
-# systemd without the units that make no sense in a container.
+# Remove the systemd units that are useless in a container.
 units=$root/lib/systemd/system
 rm -f "$units/sysinit.target.wants/systemd-tmpfiles-setup.service" \
   "$units"/{multi-user,local-fs,basic}.target.wants/* \
@@ -33,12 +33,12 @@ ln -sf /usr/lib/systemd/systemd "$root/sbin/init"
 in_root systemctl enable kubelet.service containerd.service undo-mount-hacks.service
 in_root systemctl mask systemd-binfmt.service
 
-# Debian's containerd and CNI plugins where kind looks for them.
+# Link Debian's containerd and CNI plugins to the paths that kind expects.
 ln -s /usr/bin/containerd "$root/usr/local/bin/containerd"
 mkdir -p "$root/opt/cni" "$root/etc/cni/net.d" "$root/etc/kubernetes/manifests"
 ln -s /usr/lib/cni "$root/opt/cni/bin"
 install -m 644 "$here/10-pods.conflist" "$root/etc/cni/net.d/"
-# A machine without CAP_SYS_RESOURCE cannot lower the score; elsewhere nothing depends on it.
+# Without CAP_SYS_RESOURCE, containerd cannot lower the OOM score. No test depends on the score.
 sed -i 's/restrict_oom_score_adj = false/restrict_oom_score_adj = true/' \
   "$root/etc/containerd/config.toml"
 hook=/kind/bin/mount-product-files.sh
@@ -46,7 +46,7 @@ in_root ctr oci spec \
   | in_root jq --arg hook $hook '.hooks.createContainer = [{path: $hook}] | del(.process.rlimits)' \
   > "$root/etc/containerd/cri-base.json"
 
-# Kubernetes. The kubelet no longer starts under cgroup v1 unless told to.
+# Kubernetes. By default, the kubelet no longer starts with cgroup v1.
 install -m 755 "$binaries"/{kubeadm,kubelet,kubectl} "$root/usr/bin/"
 install -m 755 "$binaries/crictl" "$root/usr/local/bin/"
 sed -i 's/^KUBELET_EXTRA_ARGS=/&--fail-cgroupv1=false /' "$root/etc/default/kubelet"
@@ -54,14 +54,14 @@ install -D -m 644 "$here/default-cni.yaml" "$root/kind/manifests/default-cni.yam
 printf %s "$version" > "$root/kind/version"
 install -m 644 "$here/20-refuse-early.conf" "$root/etc/systemd/system/kubelet.service.d/"
 
-# kube-proxy is the one component that calls other programs: they come along with their libraries.
+# kube-proxy is the only component that calls other programs: add them with their libraries.
 add_packet_filter_tools() {
   local layer=$1 tools=(/usr/sbin/{xtables-nft-multi,nft,conntrack} /usr/bin/kmod)
   local libraries file name verb
-  # iptables loads its matches and targets by name, and those have libraries of their own.
+  # iptables loads its extensions by name, and they need further libraries.
   libraries=$(in_root sh -c 'ldd "$@" /usr/lib/*/xtables/*.so' ldd "${tools[@]}" \
     | sed -n 's/.*[[:space:]]\(\/[^ ]*\) (0x.*/\1/p' | sort -u)
-  # Debian's /lib is a link to /usr/lib; so it is to be in the image.
+  # In Debian, /lib is a link to /usr/lib; create the same links in the image.
   mkdir -p "$layer"/usr/{lib,lib64,sbin,bin} "$layer/run"
   ln -s usr/{lib,lib64,sbin,bin} "$layer"
   for file in "${tools[@]}" $libraries; do
@@ -96,7 +96,7 @@ archive_image() {
   rm -r "$folder"
 }
 
-# The node's own containerd takes the images into its content store. The node unpacks them itself.
+# Import the images into the content store of the node's containerd. The node unpacks them later.
 in_root containerd --log-level warn &
 containerd=$!
 until in_root ctr version > /dev/null 2>&1; do

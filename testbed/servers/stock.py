@@ -1,4 +1,7 @@
-"""Stock BullMQ clients in processes of their own; a test scripts their behaviour.
+"""Stock BullMQ clients outside the process of the test, which scripts their behaviour.
+
+Node clients share one process for each version, because most of their cost is its start. A client
+that a test kills or freezes must have a process of its own: `own=True`.
 
 A client reads and writes one JSON object a line. It reads orders:
   connect url prefix · work queue behaviour settings · add queue name data opts
@@ -10,15 +13,17 @@ and writes reports:
 The name of a queue may contain a colon, as that of an undo queue does. BullMQ for Node rejects such
 a name, so the Node client moves the first part of the name into the prefix.
 
-The name of a job selects its behaviour: `returns`, `fails`, `fails_for_good` or `hangs`. `kill`,
-`freeze` and `thaw` act on the whole process, for example until the locks of its jobs expire.
+The name of a job selects its behaviour: `returns`, `fails`, `fails_for_good` or `hangs`.
 """
 
 import asyncio
 import json
 import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Self
 
 from testbed import TESTBED
@@ -55,37 +60,79 @@ def hangs(then: Behaviour | None = None) -> Behaviour:
     return {**(then or {}), "hang": True}
 
 
-class StockClient:
-    """One process with an unmodified BullMQ: a producer, a worker, or both."""
+class Host:
+    """A process with an unmodified BullMQ; each connection to its socket is a client."""
 
-    def __init__(self, flavour: str, process: asyncio.subprocess.Process) -> None:
-        self.flavour = flavour
-        self.reports: list[Report] = []
-        self._process = process
-        self._heard = asyncio.Condition()
-        self._listener = asyncio.create_task(self._listen())
-
-    @classmethod
-    async def start(cls, flavour: str, url: str, prefix: str) -> Self:
-        """Start a client of a flavour that connects to a Redis."""
+    def __init__(self, flavour: str) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="stock-")
+        self._socket = Path(self._folder.name) / "socket"
         if flavour == "python":
             command = [sys.executable, str(CLIENTS / "client.py")]
         else:
             command = [str(node()), str(CLIENTS / "client.mjs"), flavour]
-        process = await asyncio.create_subprocess_exec(
-            *leashed(command),
-            cwd=CLIENTS,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=LINE_LIMIT,
+        # It ends when its input does.
+        self.process = subprocess.Popen(
+            leashed([*command, str(self._socket)]), cwd=CLIENTS, stdin=subprocess.PIPE
         )
-        client = cls(flavour, process)
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to the process as soon as it listens."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                try:
+                    return await asyncio.open_unix_connection(self._socket, limit=LINE_LIMIT)
+                except (FileNotFoundError, ConnectionRefusedError):
+                    if self.process.poll() is not None:
+                        raise RuntimeError("a stock client ended before it listened") from None
+                    await asyncio.sleep(0.01)
+
+    def kill(self) -> None:
+        """Kill the process, as a crash does."""
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdin is not None, "started with a pipe"
+        self.process.stdin.close()
+        self._folder.cleanup()
+
+
+# The processes that clients of this process share, by flavour.
+_shared: dict[str, Host] = {}
+
+
+def shared_host(flavour: str) -> Host:
+    """Return the process that clients share; start it if there is none or if it has ended."""
+    host = _shared.get(flavour)
+    if host is None or host.process.poll() is not None:
+        host = _shared[flavour] = Host(flavour)
+    return host
+
+
+class StockClient:
+    """A stock producer, a stock worker, or both."""
+
+    def __init__(
+        self,
+        flavour: str,
+        own: Host | None,
+        lines: asyncio.StreamReader,
+        output: asyncio.StreamWriter,
+    ) -> None:
+        self.flavour = flavour
+        self.reports: list[Report] = []
+        self._own = own
+        self._lines = lines
+        self._output = output
+        self._heard = asyncio.Condition()
+        self._listener = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def start(cls, flavour: str, url: str, prefix: str, own: bool = False) -> Self:
+        """Start a client of a flavour that connects to a Redis."""
+        # Python's BullMQ cannot abandon its active jobs, so its clients share no process.
+        host = Host(flavour) if own or flavour == "python" else None
+        client = cls(flavour, host, *await (host or shared_host(flavour)).connect())
         await client.order("connect", url=url, prefix=prefix)
         return client
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     async def work(
         self, queue: str, behaviour: Mapping[str, Behaviour] | None = None, **settings: Any
@@ -140,41 +187,53 @@ class StockClient:
 
     def freeze(self) -> None:
         """Stop the process, even in the middle of a job, so that its locks expire."""
-        self._process.send_signal(signal.SIGSTOP)
+        self._own_host.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Continue a frozen process."""
-        self._process.send_signal(signal.SIGCONT)
+        self._own_host.process.send_signal(signal.SIGCONT)
 
     async def kill(self) -> None:
         """Kill the process, as a crash does."""
-        if self._process.returncode is None:
-            self._process.kill()
-        await self._process.wait()
+        self._own_host.kill()
         await self._listener
+
+    async def end(self) -> None:
+        """End the client without waiting for its active jobs; nobody continues them."""
+        if self._own:
+            self._own.kill()
+        elif self._output.can_write_eof() and not self._output.is_closing():
+            self._output.write_eof()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await self._listener
+        self._output.close()
 
     async def close(self) -> None:
         """Finish the active jobs and end, as `worker.close()` does."""
         await self.order("close")
         await self.heard("closed")
-        await self._process.wait()
         await self._listener
 
     async def order(self, order: str, **fields: Any) -> None:
         """Send one order."""
-        stdin = self._process.stdin
-        assert stdin is not None, "started with a pipe"
-        stdin.write(json.dumps({"order": order, **fields}).encode() + b"\n")
-        await stdin.drain()
+        self._output.write(json.dumps({"order": order, **fields}).encode() + b"\n")
+        await self._output.drain()
+
+    @property
+    def _own_host(self) -> Host:
+        assert self._own is not None, "start the client with own=True"
+        return self._own
 
     async def _listen(self) -> None:
-        assert self._process.stdout is not None, "started with a pipe"
-        async for line in self._process.stdout:
-            if not line.endswith(b"\n"):
-                break  # killed in the middle of a line
-            async with self._heard:
-                self.reports.append(json.loads(line))
-                self._heard.notify_all()
+        try:
+            async for line in self._lines:
+                if not line.endswith(b"\n"):
+                    break  # killed in the middle of a line
+                async with self._heard:
+                    self.reports.append(json.loads(line))
+                    self._heard.notify_all()
+        except ConnectionResetError:
+            pass  # killed with orders unread
         async with self._heard:
             self._heard.notify_all()
 
@@ -185,7 +244,7 @@ class StockClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.kill()
+        await self.end()
 
 
 def _flat(report: Report) -> Report:

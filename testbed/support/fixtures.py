@@ -30,7 +30,7 @@ from testbed.support.resources import install_crds, namespace_named
 from testbed.support.sagas import Sagas, stage
 
 QueueNamer = Callable[[str], str]
-ClientStarter = Callable[[], Awaitable[StockClient]]
+ClientStarter = Callable[..., Awaitable[StockClient]]
 
 
 @pytest.fixture(scope="session")
@@ -94,26 +94,26 @@ def flavour(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 async def start_client(
     redis_url: str, prefix: str, queue: QueueNamer
-) -> AsyncIterator[Callable[[str], Awaitable[StockClient]]]:
+) -> AsyncIterator[ClientStarter]:
     """Start stock clients of any flavour; all end with the test."""
     clients: list[StockClient] = []
 
-    async def start(flavour: str) -> StockClient:
-        client = await StockClient.start(flavour, redis_url, prefix)
+    async def start(flavour: str, own: bool = False) -> StockClient:
+        client = await StockClient.start(flavour, redis_url, prefix, own)
         clients.append(client)
         return client
 
     yield start
     for client in clients:
-        await client.kill()
+        await client.end()
 
 
 @pytest.fixture
-def stock(flavour: str, start_client: Callable[[str], Awaitable[StockClient]]) -> ClientStarter:
+def stock(flavour: str, start_client: ClientStarter) -> ClientStarter:
     """Start stock clients of one flavour; pytest runs the test once for each flavour."""
 
-    async def start() -> StockClient:
-        return await start_client(flavour)
+    async def start(own: bool = False) -> StockClient:
+        return await start_client(flavour, own)
 
     return start
 

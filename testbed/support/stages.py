@@ -110,17 +110,17 @@ class Stage:
         self.replicas.append(replica)
         return replica
 
-    async def client(self, flavour: str = "bullmq6") -> StockClient:
+    async def client(self, flavour: str = "bullmq6", own: bool = False) -> StockClient:
         """Start a client without workers."""
         return await self._stack.enter_async_context(
-            await StockClient.start(flavour, self.redis.url, PREFIX)
+            await StockClient.start(flavour, self.redis.url, PREFIX, own)
         )
 
     async def worker(
-        self, more: Mapping[str, Behaviour] | None = None, **settings: Any
+        self, more: Mapping[str, Behaviour] | None = None, own: bool = False, **settings: Any
     ) -> StockClient:
         """Start a client with workers for the order's queues and its undos."""
-        client = await self.client()
+        client = await self.client(own=own)
         for queue in QUEUES:
             many = {"concurrency": 100} if queue == "waiting" else {}
             await client.work(queue, {**BEHAVIOUR, **(more or {})}, **{**many, **settings})

@@ -109,6 +109,11 @@ class Workloads:
 
         until(given, lambda: f"never said {message}, but {self.status(name)}")
 
+    def last_scale(self, name: str) -> dict[str, Any]:
+        """Wait until a pool reports a scaling, and return it: it is written after the scaling."""
+        until(lambda: "lastScale" in self.status(name), lambda: f"none in {self.status(name)}")
+        return dict(self.status(name)["lastScale"])
+
     def a_cooldown_passes(self) -> None:
         """Wait until an idle pool with a cooldown of a second has scaled down."""
         self._calms += 1

@@ -1,25 +1,11 @@
-// A stock BullMQ client that a test controls: one JSON object a line, in and out.
-// Usage: node client.mjs bullmq5|bullmq6. Orders and reports: see ../servers/stock.py.
+// Stock BullMQ clients that tests control: one JSON object a line, in and out.
+// Usage: node client.mjs bullmq5|bullmq6 SOCKET. Each connection to the socket is a client of its own.
+// Orders and reports: see ../servers/stock.py.
+import { createServer } from "node:net";
 import { createInterface } from "node:readline";
 
-const { Queue, QueueEvents, UnrecoverableError, Worker } = await import(process.argv[2]);
-
-const report = (event, fields = {}) => process.stdout.write(`${JSON.stringify({ event, ...fields })}\n`);
-const workers = [];
-const behaviours = {};
-const gates = {};
-let options;
-
-function gate(name) {
-  gates[name] ??= Promise.withResolvers?.() ?? withResolvers();
-  return gates[name];
-}
-
-// BullMQ for Node rejects a colon in the name of a queue: the part before the last one joins the prefix.
-function place(queue) {
-  const [, head, name] = /^(?:(.*):)?(.*)$/.exec(queue);
-  return [name, head ? { ...options, prefix: `${options.prefix}:${head}` } : options];
-}
+const [, , flavour, path] = process.argv;
+const { Queue, QueueEvents, UnrecoverableError, Worker } = await import(flavour);
 
 function withResolvers() {
   const made = {};
@@ -27,72 +13,101 @@ function withResolvers() {
   return made;
 }
 
-async function run(job) {
-  const behaviour = behaviours[job.name] ?? {};
-  const { id, name, data, opts } = job;
-  report("started", { id, name, data, opts, attempt: job.attemptsMade });
-  if (behaviour.hang) await gate(name).promise;
-  if (behaviour.unrecoverable) throw new UnrecoverableError(behaviour.reason);
-  if (job.attemptsMade < (behaviour.fail ?? 0)) throw new Error(behaviour.reason);
-  return behaviour.return ?? null;
+function serve(socket) {
+  const report = (event, fields = {}) => socket.writable && socket.write(`${JSON.stringify({ event, ...fields })}\n`);
+  const workers = [];
+  const listeners = [];
+  const behaviours = {};
+  const gates = {};
+  let options;
+
+  function gate(name) {
+    gates[name] ??= Promise.withResolvers?.() ?? withResolvers();
+    return gates[name];
+  }
+
+  // BullMQ for Node rejects a colon in the name of a queue: the part before the last one joins the prefix.
+  function place(queue) {
+    const [, head, name] = /^(?:(.*):)?(.*)$/.exec(queue);
+    return [name, head ? { ...options, prefix: `${options.prefix}:${head}` } : options];
+  }
+
+  async function run(job) {
+    const behaviour = behaviours[job.name] ?? {};
+    const { id, name, data, opts } = job;
+    report("started", { id, name, data, opts, attempt: job.attemptsMade });
+    if (behaviour.hang) await gate(name).promise;
+    if (behaviour.unrecoverable) throw new UnrecoverableError(behaviour.reason);
+    if (job.attemptsMade < (behaviour.fail ?? 0)) throw new Error(behaviour.reason);
+    return behaviour.return ?? null;
+  }
+
+  const orders = {
+    connect({ url, prefix }) {
+      options = { connection: { url, maxRetriesPerRequest: null }, prefix };
+    },
+    async work({ queue, behaviour, settings }) {
+      Object.assign(behaviours, behaviour);
+      const [name, at] = place(queue);
+      const worker = new Worker(name, run, { ...at, ...settings });
+      worker.on("completed", ({ id, name }) => report("completed", { id, name }));
+      worker.on("failed", (job, error) => report("failed", { id: job?.id, name: job?.name, reason: error.message }));
+      worker.on("stalled", (id) => report("stalled", { id }));
+      worker.on("error", (error) => report("error", { reason: error.message }));
+      workers.push(worker);
+      await worker.waitUntilReady();
+      report("working", { queue });
+    },
+    async add({ queue, name, data, opts }) {
+      const producer = new Queue(...place(queue));
+      const job = await producer.add(name, data, opts);
+      await producer.close();
+      report("added", { id: job.id, name });
+    },
+    async manage({ queue, job, method, args }) {
+      const manager = new Queue(...place(queue));
+      try {
+        const target = job ? await manager.getJob(job) : manager;
+        const result = (await target[method](...args)) ?? null;
+        report("managed", { method, result });
+      } finally {
+        await manager.close();
+      }
+    },
+    async listen({ queue, types }) {
+      const [name, at] = place(queue);
+      const listener = new QueueEvents(name, { ...at, lastEventId: "0" });
+      for (const type of types) listener.on(type, (fields, id) => report("event", { queue, type, id, fields }));
+      listeners.push(listener);
+      listener.on("error", (error) => report("error", { reason: error.message }));
+      await listener.waitUntilReady();
+      report("listening", { queue });
+    },
+    release: ({ name }) => gate(name).resolve(),
+    async close() {
+      await Promise.all(workers.map((worker) => worker.close()));
+      report("closed");
+      socket.end();
+    },
+  };
+
+  const lines = createInterface({ input: socket });
+  lines.on("line", async (line) => {
+    const { order, ...fields } = JSON.parse(line);
+    try {
+      await orders[order](fields);
+    } catch (error) {
+      report("refused", { order, reason: error.message });
+    }
+  });
+  // The test has ended the client: abandon its jobs, as a crash does.
+  lines.on("close", async () => {
+    await Promise.allSettled([...workers.map((worker) => worker.close(true)), ...listeners.map((each) => each.close())]);
+    socket.end();
+  });
+  socket.on("error", () => socket.destroy());
 }
 
-const orders = {
-  connect({ url, prefix }) {
-    options = { connection: { url, maxRetriesPerRequest: null }, prefix };
-  },
-  async work({ queue, behaviour, settings }) {
-    Object.assign(behaviours, behaviour);
-    const [name, at] = place(queue);
-    const worker = new Worker(name, run, { ...at, ...settings });
-    worker.on("completed", ({ id, name }) => report("completed", { id, name }));
-    worker.on("failed", (job, error) => report("failed", { id: job?.id, name: job?.name, reason: error.message }));
-    worker.on("stalled", (id) => report("stalled", { id }));
-    worker.on("error", (error) => report("error", { reason: error.message }));
-    workers.push(worker);
-    await worker.waitUntilReady();
-    report("working", { queue });
-  },
-  async add({ queue, name, data, opts }) {
-    const producer = new Queue(...place(queue));
-    const job = await producer.add(name, data, opts);
-    await producer.close();
-    report("added", { id: job.id, name });
-  },
-  async manage({ queue, job, method, args }) {
-    const manager = new Queue(...place(queue));
-    try {
-      const target = job ? await manager.getJob(job) : manager;
-      const result = (await target[method](...args)) ?? null;
-      report("managed", { method, result });
-    } finally {
-      await manager.close();
-    }
-  },
-  async listen({ queue, types }) {
-    const [name, at] = place(queue);
-    const listener = new QueueEvents(name, { ...at, lastEventId: "0" });
-    for (const type of types) listener.on(type, (fields, id) => report("event", { queue, type, id, fields }));
-    listener.on("error", (error) => report("error", { reason: error.message }));
-    await listener.waitUntilReady();
-    report("listening", { queue });
-  },
-  release: ({ name }) => gate(name).resolve(),
-  async close() {
-    await Promise.all(workers.map((worker) => worker.close()));
-    report("closed");
-    process.exit(0);
-  },
-};
-
-const lines = createInterface({ input: process.stdin });
-lines.on("line", async (line) => {
-  const { order, ...fields } = JSON.parse(line);
-  try {
-    await orders[order](fields);
-  } catch (error) {
-    report("refused", { order, reason: error.message });
-  }
-});
-// The process that sends orders has ended.
-lines.on("close", () => process.exit(0));
+createServer({ allowHalfOpen: true }, serve).listen(path);
+// The process that started this one has ended.
+process.stdin.on("end", () => process.exit(0)).resume();

@@ -1,6 +1,7 @@
 """A stock BullMQ client from PyPI that a test controls: one JSON object a line, in and out.
 
-Orders and reports: see testbed/servers/stock.py.
+Usage: python client.py SOCKET. It serves one connection and then ends. Orders and reports: see
+testbed/servers/stock.py.
 """
 
 import asyncio
@@ -14,9 +15,8 @@ from urllib.parse import unquote, urlsplit
 
 from bullmq import Job, Queue, QueueEvents, UnrecoverableError, Worker
 
-
-def report(event: str, **fields: Any) -> None:
-    print(json.dumps({"event": event, **fields}, default=to_json), flush=True)
+# An order can contain all data of a job, which exceeds asyncio's limit of 64 KB a line.
+LINE_LIMIT = 64 * 1024 * 1024
 
 
 def to_json(job: Job) -> dict[str, Any]:
@@ -24,17 +24,23 @@ def to_json(job: Job) -> dict[str, Any]:
 
 
 class Client:
-    def __init__(self) -> None:
+    def __init__(self, output: asyncio.StreamWriter) -> None:
+        self.output = output
         self.options: dict[str, Any] = {}
         self.workers: list[Worker] = []
         self.listeners: list[QueueEvents] = []
         self.behaviours: dict[str, dict[str, Any]] = {}
         self.gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
+    def report(self, event: str, **fields: Any) -> None:
+        self.output.write(json.dumps({"event": event, **fields}, default=to_json).encode() + b"\n")
+
     async def run(self, job: Any, _token: str) -> Any:
         behaviour = self.behaviours.get(job.name, {})
         attempt = job.attemptsMade
-        report("started", id=job.id, name=job.name, data=job.data, opts=job.opts, attempt=attempt)
+        self.report(
+            "started", id=job.id, name=job.name, data=job.data, opts=job.opts, attempt=attempt
+        )
         if behaviour.get("hang"):
             await self.gates[job.name].wait()
         if behaviour.get("unrecoverable"):
@@ -60,27 +66,27 @@ class Client:
     async def work(self, queue: str, behaviour: dict[str, Any], settings: dict[str, Any]) -> None:
         self.behaviours.update(behaviour)
         worker = Worker(queue, self.run, {**self.options, **settings})
-        worker.on("completed", lambda job, _: report("completed", id=job.id, name=job.name))
+        worker.on("completed", lambda job, _: self.report("completed", id=job.id, name=job.name))
         worker.on(
             "failed",
-            lambda job, error: report("failed", id=job.id, name=job.name, reason=str(error)),
+            lambda job, error: self.report("failed", id=job.id, name=job.name, reason=str(error)),
         )
-        worker.on("stalled", lambda job_id: report("stalled", id=job_id))
-        worker.on("error", lambda error, _job=None: report("error", reason=str(error)))
+        worker.on("stalled", lambda job_id: self.report("stalled", id=job_id))
+        worker.on("error", lambda error, _job=None: self.report("error", reason=str(error)))
         self.workers.append(worker)
-        report("working", queue=queue)
+        self.report("working", queue=queue)
 
     async def add(self, queue: str, name: str, data: Any, opts: dict[str, Any]) -> None:
         producer = Queue(queue, self.options)
         job = await producer.add(name, data, opts)
         await producer.close()
-        report("added", id=job.id, name=name)
+        self.report("added", id=job.id, name=name)
 
     async def manage(self, queue: str, job: str | None, method: str, args: list[Any]) -> None:
         manager = Queue(queue, self.options)
         try:
             target = await manager.getJob(job) if job else manager
-            report("managed", method=method, result=await getattr(target, method)(*args))
+            self.report("managed", method=method, result=await getattr(target, method)(*args))
         finally:
             await manager.close()
 
@@ -88,12 +94,12 @@ class Client:
         listener = QueueEvents(queue, {**self.options, "lastEventId": "0"})
         for kind in types:
             listener.on(kind, partial(self.tell, queue, kind))
-        listener.on("error", lambda error: report("error", reason=str(error)))
+        listener.on("error", lambda error: self.report("error", reason=str(error)))
         self.listeners.append(listener)
-        report("listening", queue=queue)
+        self.report("listening", queue=queue)
 
     def tell(self, queue: str, kind: str, fields: dict[str, Any], entry_id: str) -> None:
-        report("event", queue=queue, type=kind, id=entry_id, fields=fields)
+        self.report("event", queue=queue, type=kind, id=entry_id, fields=fields)
 
     async def release(self, name: str) -> None:
         self.gates[name].set()
@@ -101,25 +107,39 @@ class Client:
     async def close(self) -> None:
         for opened in (*self.workers, *self.listeners):
             await opened.close()
-        report("closed")
+        self.report("closed")
 
 
-async def obey() -> None:
-    client = Client()
+async def obey(lines: asyncio.StreamReader, output: asyncio.StreamWriter) -> None:
+    client = Client(output)
     orders: dict[str, Callable[..., Awaitable[None]]] = {
         order: getattr(client, order)
         for order in ("connect", "work", "add", "manage", "listen", "release", "close")
     }
-    # A read returns nothing when the process that sends orders has ended.
-    while line := await asyncio.to_thread(sys.stdin.readline):
+    # A read returns nothing when the test has ended the client.
+    while line := await lines.readline():
         fields = json.loads(line)
         order = fields.pop("order")
         try:
             await orders[order](**fields)
         except Exception as error:
-            report("refused", order=order, reason=str(error))
+            client.report("refused", order=order, reason=str(error))
         if order == "close":
+            await output.drain()
             return
 
 
-asyncio.run(obey())
+async def serve(path: str) -> None:
+    ended = asyncio.Event()
+
+    async def connected(lines: asyncio.StreamReader, output: asyncio.StreamWriter) -> None:
+        try:
+            await obey(lines, output)
+        finally:
+            ended.set()
+
+    await asyncio.start_unix_server(connected, path, limit=LINE_LIMIT)
+    await ended.wait()
+
+
+asyncio.run(serve(sys.argv[1]))

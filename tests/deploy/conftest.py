@@ -1,4 +1,4 @@
-"""An API server without the CRDs, and with an audit log."""
+"""An API server without the CRDs and with an audit log."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -32,7 +32,7 @@ OPERATOR = {
 
 
 def one(manifests: list[Manifest], kind: str, suffix: str = "") -> Manifest:
-    """Return the only object of a kind whose name ends like this."""
+    """Return the only object of a kind whose name ends with this suffix."""
     (found,) = (
         each
         for each in manifests

@@ -14,7 +14,7 @@ from tests.deploy.rendered import (
     summary,
 )
 
-# Everything is enabled, so that every value is rendered.
+# Everything is enabled, so that every value has an effect.
 ALL_ON: Values = {
     **EVERYTHING,
     "serviceAccount": {"name": "ours", "annotations": {"cloud": "identity"}},
@@ -29,7 +29,7 @@ BY_SECRET: Values = {
 WAYS = {"redis.url": REDIS, "redis.existingSecret": BY_SECRET, "redis.tls": BY_SECRET}
 PODS = ("Deployment", "Job -uninstall")
 RIGHTS = (*CLUSTER_WIDE, "Role -replicas", "RoleBinding -replicas")
-# Another setting of each value -> the objects that it changes.
+# A value, another setting for it -> the objects that change.
 CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "replicas": (3, ("Deployment",)),
     "image.repository": ("registry.example/operator", PODS),
@@ -126,7 +126,7 @@ def test_each_value_changes_the_right_objects(path: str) -> None:
 
 @cache
 def as_it_is(way: str) -> set[tuple[str, str, Any]]:
-    """Return the lines of every object with everything enabled."""
+    """Return every object as lines, rendered with everything enabled."""
     return spelt(render({**ALL_ON, **WAYS.get(way, {})}, redis={}))
 
 

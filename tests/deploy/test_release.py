@@ -1,6 +1,6 @@
 """The chart on a real API server: installed, upgraded, uninstalled, installed again.
 
-Nobody runs pods here. Where the end of one is waited for, the test does what its container does.
+No pods run here. Where Helm waits for a pod to end, the test runs the command of its container.
 """
 
 import json
@@ -79,13 +79,13 @@ class Release:
         return helm(*arguments, *self.where)
 
     def install(self, values: Values) -> str:
-        """Install the chart, and wait until its definitions are served."""
+        """Install the chart, and wait until the API server serves its CRDs."""
         said = self.helm("install", RELEASE, CHART, *with_values(values))
         wait_for(lambda: is_served(self.api))
         return said
 
     def objects(self) -> dict[tuple[str, str, str], str]:
-        """Return the uids of all its objects."""
+        """Return the uids of all objects of the release."""
         label = f"app.kubernetes.io/instance={RELEASE}"
         found = self.api.kubectl("get", KINDS, "--all-namespaces", "-l", label, "-o", "json")
         return {
@@ -226,7 +226,7 @@ async def test_rights_in_watched_namespaces_are_enough_and_all_used(
     granted = audit.grants(render(values, RELEASE, release.namespace, {}), release.namespace, NAME)
     called = calls(release, audit_log)
     assert audit.missing(granted, called) == []
-    # Nothing happened in the bank.
+    # The namespace bank has no objects, so the rights in it are not used.
     assert audit.unused({each for each in granted if each.namespace != "bank"}, called) == []
 
 
@@ -240,7 +240,7 @@ async def see_everything(shop: Resources, redis_url: str) -> None:
     async with await StockClient.start("bullmq6", redis_url, "bull") as client:
         await client.work("payments")
         shop.reaches("order", completedCount=1)
-        # Kept until it is undone, unless its namespace is deleted.
+        # The operator keeps the object until it is undone, and checks its namespace.
         shop.delete("order")
         shop.reaches("order", state="COMPENSATING")
         await client.work("payments:compensation")
@@ -258,7 +258,8 @@ async def see_everything(shop: Resources, redis_url: str) -> None:
             )
             await client.add(f"{name}-jobs", "pay")
             workloads.scales_to(name, 1, kind)
-        # That is no news to the operator, until it writes to what is not as it was read.
+        # The operator ignores this change, so its next write of the status is refused and it
+        # reads the pool again.
         shop.kubectl("annotate", "workerpool", "deployment", "note=changed")
         await client.add("deployment-jobs", "pay")
         workloads.scales_to("deployment", 2)
@@ -278,7 +279,7 @@ def watching(release: Release) -> dict[str, str]:
 
 
 def told(container: dict[str, Any]) -> dict[str, str]:
-    """Return the environment of a container, except values that only a cluster knows."""
+    """Return the environment of a container, except values that only a cluster can provide."""
     return {each["name"]: each["value"] for each in container["env"] if "value" in each}
 
 

@@ -152,4 +152,4 @@ def test_every_value_is_described_and_others_are_refused() -> None:
 
 def test_the_table_in_the_docs_matches_the_schema() -> None:
     text = (ROOT / "docs/installing.md").read_text()
-    assert values_table() in text, f"docs/installing.md is to hold:\n{values_table()}"
+    assert values_table() in text, f"docs/installing.md must contain:\n{values_table()}"

@@ -55,7 +55,7 @@ def test_the_namespace_comes_from_the_service_account(tmp_path: Path) -> None:
         ("LEASE_NAME", "sagas.leader", "lease_name", "sagas.leader"),
         ("KOPF_RUN_NAMESPACES", "shop", "namespaces", ("shop",)),
         ("KOPF_RUN_NAMESPACES", "shop bank-1", "namespaces", ("shop", "bank-1")),
-        # A pattern: kopf resolves it.
+        # A pattern, which kopf resolves.
         ("KOPF_RUN_NAMESPACES", "shop team-*", "namespaces", ()),
         ("KOPF_RUN_NAMESPACES", "!shop", "namespaces", ()),
         ("PORT", "0", "port", 0),

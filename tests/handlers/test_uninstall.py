@@ -18,7 +18,7 @@ from handlers.settings import read_settings
 from handlers.uninstall import Uninstaller
 from jobgroup.resource.decisions import FINALIZER, GROUP_ANNOTATION
 from testbed.servers.apiserver import OPERATOR_NAMESPACE
-from testbed.servers.operator import OperatorProcess, environment
+from testbed.servers.operator import OperatorProcess, environment, measuring_coverage
 from testbed.servers.proxy import Proxy
 from testbed.servers.stock import hangs, returns
 from testbed.support.resources import manifest
@@ -32,7 +32,7 @@ DEPLOYMENT = "jobgroup-operator"
 # A queue without a worker until a test starts one.
 LATER = job("ship", "later")
 LABELS = {"app": DEPLOYMENT}
-# The smallest valid Deployment; nothing runs its pods here.
+# The smallest valid Deployment; no pods run here.
 MANIFEST = {
     "apiVersion": "apps/v1",
     "kind": "Deployment",
@@ -98,7 +98,7 @@ def stop(replica: OperatorProcess) -> None:
 
 
 async def lets_go(stage: Stage, hook: Uninstaller, *living: OperatorProcess) -> bool:
-    """Run the hook beside replicas that stop when the Deployment is scaled to 0."""
+    """Run the hook with replicas that stop when the Deployment is scaled to 0."""
     running = asyncio.create_task(hook.run(DEPLOYMENT))
     if living:
         await asyncio.to_thread(wait_for, lambda: replicas(stage) == 0)
@@ -136,7 +136,7 @@ async def test_a_new_installation_continues_running_groups_and_runs_no_job_twice
     stage.resources.reaches("running", state="COMPLETED")
     assert await stage.runs(worker, name="pay") == 2
     assert stage.resources.get("running")["metadata"]["annotations"][GROUP_ANNOTATION] == note
-    # Claimed again, so that their deletion removes all keys.
+    # The objects are claimed again, so their deletion removes all keys.
     for name in ("running", "done"):
         wait_for(lambda: finalizers(stage, name) == [FINALIZER])  # noqa: B023 (called at once)
         uid = group_id(stage.resources, name)
@@ -325,7 +325,7 @@ def run(stage: Stage, *arguments: str, **env: str) -> subprocess.CompletedProces
     settings = environment(stage.api.operator, stage.redis.url, PREFIX, "uninstall")
     return subprocess.run(
         [sys.executable, "-m", "handlers.uninstall", *arguments],
-        env={**settings, "LEASE_NAME": stage.lease, **env},
+        env={**settings, **measuring_coverage(), "LEASE_NAME": stage.lease, **env},
         capture_output=True,
         text=True,
         check=False,
@@ -333,7 +333,7 @@ def run(stage: Stage, *arguments: str, **env: str) -> subprocess.CompletedProces
 
 
 def test_exit_codes_of_the_hook(stage: Stage) -> None:
-    """Without a Deployment, without an API server, and with wrong arguments and settings."""
+    """Cases: no Deployment, no API server, wrong arguments, wrong settings."""
     done = run(stage, DEPLOYMENT)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "released 0 JobGroups, 0 of them running\n"

@@ -17,7 +17,7 @@ import pytest
 from redis import Redis
 
 from testbed.servers.apiserver import ApiServer
-from testbed.servers.operator import OperatorProcess, start_operator
+from testbed.servers.operator import OperatorProcess, measuring_coverage, start_operator
 from testbed.servers.redis import RedisServer
 from testbed.servers.stock import StockClient
 from testbed.support.resources import Resources, install_crds
@@ -41,7 +41,9 @@ def shared(jobgroup_crd: ApiServer, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("shared-operator")
     with (
         RedisServer(folder) as redis,
-        start_operator(folder, jobgroup_crd.operator, redis.url, PREFIX) as operator,
+        start_operator(
+            folder, jobgroup_crd.operator, redis.url, PREFIX, **measuring_coverage()
+        ) as operator,
     ):
         yield Shared(jobgroup_crd, redis, operator)
 
@@ -58,18 +60,18 @@ def store(shared: Shared) -> Iterator[Redis]:
 
 
 @pytest.fixture
-async def worker(shared: Shared) -> AsyncIterator[Callable[[str], Awaitable[StockClient]]]:
-    """Start stock clients, and kill them after the test."""
+async def worker(shared: Shared) -> AsyncIterator[Callable[..., Awaitable[StockClient]]]:
+    """Start stock clients, and end them after the test."""
     clients: list[StockClient] = []
 
-    async def start(flavour: str = "bullmq6") -> StockClient:
-        client = await StockClient.start(flavour, shared.redis.url, PREFIX)
+    async def start(flavour: str = "bullmq6", own: bool = False) -> StockClient:
+        client = await StockClient.start(flavour, shared.redis.url, PREFIX, own)
         clients.append(client)
         return client
 
     yield start
     for client in clients:
-        await client.kill()
+        await client.end()
 
 
 @pytest.fixture(scope="session")

@@ -13,12 +13,12 @@ Starter = Callable[[str], Awaitable[StockClient]]
 
 # Longer than any test.
 HOUR = 3_600_000
-# An undo that is retried at once.
+# The backoff of an undo that is retried at once.
 SOON = {"type": "fixed", "delay": 1}
 
 
 def own(resources: Resources, *names: str) -> list[str]:
-    """Return unique queue names: the tests share one Redis."""
+    """Return queue names that are unique to this test: the tests share one Redis."""
     return [f"{name}-{resources.namespace}" for name in names]
 
 

@@ -1,9 +1,9 @@
-// Evaluates PromQL with Prometheus' own engine, over series that a test gives.
+// Evaluates PromQL expressions with Prometheus' own engine, over series that a test provides.
 //
-// In: JSON {"step": seconds, "steps": how many, "series": [{"labels", "values"}], "queries": [...],
-// "rules": YAML}; the values of a series are one step apart, null where there is none. Out: JSON
-// {"complaints": about the rules, "answers": of each query {"error", "metrics": the names it asks for,
-// "points": one list a step}}.
+// Standard input is JSON: {"step": seconds, "steps": number of steps, "series": [{"labels", "values"}],
+// "queries": [...], "rules": YAML}. A series has one value for each step, or null if there is none.
+// Standard output is JSON: {"complaints": errors in the rules, "answers": for each query {"error",
+// "metrics": names of the metrics that it uses, "points": one list for each step}}.
 package main
 
 import (
@@ -65,7 +65,7 @@ func (f *found) At() storage.Series                { return f.at }
 func (f *found) Err() error                        { return nil }
 func (f *found) Warnings() annotations.Annotations { return nil }
 
-// series turns what was given into what the engine reads.
+// series converts the input to series of the engine.
 func (q question) series() (all []storage.Series) {
 	for _, each := range q.Series {
 		series := promql.Series{Metric: labels.FromMap(each.Labels)}

@@ -1,4 +1,4 @@
-"""A reconciler without its process."""
+"""Builds a reconciler that runs inside a test."""
 
 from collections.abc import Callable
 

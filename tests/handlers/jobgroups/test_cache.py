@@ -107,7 +107,7 @@ def test_a_removed_object_leaves_nothing() -> None:
     cache.record_write(body("9"))
     cache.remove("u")
     assert cache.get("u") is None
-    cache.observe(body("3"))  # a server that was restored from a backup counts from before
+    cache.observe(body("3"))  # a server restored from a backup uses older versions
     assert recalled(cache) == "3"
 
 

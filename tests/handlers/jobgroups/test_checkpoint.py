@@ -17,7 +17,7 @@ def test_a_new_checkpoint_is_the_start_of_the_stream() -> None:
         ("a", "5-0"),
         ("b", "6-0"),
         ("c", "8-0"),
-        # Reconciled in another order than that of the entries.
+        # The objects are reconciled in another order than the entries.
         ("ca", "5-0"),
         ("cb", "6-0"),
     ],

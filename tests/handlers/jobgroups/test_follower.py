@@ -20,27 +20,27 @@ from testbed.support.waiting import eventually
 
 OWNER = "cluster-1"
 READER = "system/operator"
-# The id of an entry in three thousand years.
+# The id of an entry about 3,000 years in the future.
 AHEAD = "99999999999999-0"
 
 
 @pytest.mark.parametrize(
     ("before", "counts", "moved"),
     [
-        # Not created yet, or lost before the first read: one reconcile finds out.
+        # The group is not created yet, or was lost before the first read: reconcile once.
         (None, NO_GROUP, True),
         (NO_GROUP, NO_GROUP, False),
-        # New: the status reports no ended job.
+        # The group is new: its status reports no ended job.
         (None, (1, 0, 0), False),
         (NO_GROUP, (1, 0, 0), False),
         (None, (1, 1, 0), True),
         (NO_GROUP, (1, 1, 0), True),
-        # Running.
+        # The group is running.
         ((1, 1, 0), (1, 1, 0), False),
         ((1, 1, 0), (1, 2, 0), True),
-        # Settled, and the entry in the stream was lost.
+        # The group was settled, but the entry in the stream was lost.
         ((1, 3, 0), (2, 3, 0), True),
-        # Lost.
+        # Redis has lost the group.
         ((1, 1, 0), NO_GROUP, True),
     ],
 )
@@ -49,7 +49,7 @@ def test_has_changed(before: Counts | None, counts: Counts, moved: bool) -> None
 
 
 class Replica:
-    """A follower without its process; the test takes objects from its work queue."""
+    """A follower that runs inside the test; the test takes objects from its work queue."""
 
     def __init__(self, sagas: Sagas, reader: str, namespaces: tuple[str, ...]) -> None:
         self.queue = WorkQueue[Ref]()
@@ -210,7 +210,7 @@ async def test_two_releases_read_all_entries_and_reconcile_their_own_objects(sag
 async def test_the_name_of_a_running_object_comes_from_the_watch(
     sagas: Sagas,
 ) -> None:
-    """Redis is not asked: it may have lost the group."""
+    """The follower does not read it from Redis, which may have lost the group."""
     async with replica(sagas) as first:
         first.cache.track(reference("gone"))
         await sagas.redis.xadd(names.owner_changes_key(sagas.prefix, OWNER), {"group": "gone"})
@@ -218,7 +218,7 @@ async def test_the_name_of_a_running_object_comes_from_the_watch(
 
 
 async def test_a_reader_continues_after_a_flush(sagas: Sagas) -> None:
-    """Even if the clock of Redis, which defines the ids of entries, was ahead before."""
+    """Entries after the flush may have smaller ids, if the clock of Redis was ahead before."""
     stream = names.owner_changes_key(sagas.prefix, OWNER)
     await sagas.redis.xadd(stream, {"group": "none"}, id=AHEAD)
     async with replica(sagas) as first:

@@ -1,4 +1,4 @@
-"""A replica that lost the lease writes nothing to Redis from a stale read.
+"""A replica that lost the lease writes nothing to Redis based on a stale read.
 
 A write to the API server carries a resourceVersion, a script does not: it would cancel, remove or
 orphan a group whose object has changed meanwhile.
@@ -27,7 +27,7 @@ from tests.resources.looking import HOUR
 
 
 class Replica:
-    """A reconciler without its process; the test sets whether it is the leader."""
+    """A reconciler that runs inside the test; the test sets whether it is the leader."""
 
     def __init__(self, stage: Stage, api: ApiClient, store: Store) -> None:
         self.is_leader = True
@@ -44,7 +44,7 @@ class Replica:
         await self._reconciler.reconcile(ref_of(body))
 
     def found(self) -> dict[bytes, Any]:
-        """Return all keys of Redis but the stream of changes."""
+        """Return all keys of Redis except the stream of changes."""
         with Redis.from_url(self._redis_url) as redis:
             return {key: redis.dump(key) for key in redis.scan_iter() if b":changed:" not in key}
 
@@ -142,7 +142,7 @@ async def test_nothing_is_written_to_redis_after_the_lease_was_lost(
 async def test_a_group_created_during_the_deletion_of_its_object_does_not_run(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A leader that was suspended between its check of the lease and the write resumes."""
+    """An old leader was suspended after its check of the lease, resumes, and creates the group."""
     await to_be_tombstoned(replica)
     body = replica.resources.get("order")
     uid = body["metadata"]["uid"]
@@ -153,7 +153,7 @@ async def test_a_group_created_during_the_deletion_of_its_object_does_not_run(
 
     async def read_and_create_meanwhile(*arguments: Any, **options: Any) -> GroupReading:
         found.append(await read_with(*arguments, **options))
-        # The first read follows the cached object, the second one decides.
+        # The first read belongs to the cached object, the second one to the fresh object.
         if len(found) == 2:
             made.extend(await replica.store.create([plan]))
         return found[-1]

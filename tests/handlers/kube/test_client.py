@@ -45,7 +45,7 @@ async def reconcile(client: ApiClient, store: Store, body: Body) -> float | None
     return await build_reconciler(client, store).reconcile(ref_of(body))
 
 
-# All fields that have a default.
+# Includes all fields that have a default.
 TOLD = {"state": "ACTIVE", "observedGeneration": 1}
 PUTS: dict[str, Write] = {
     "status": lambda client, body: client.put_status(body, TOLD),
@@ -105,7 +105,7 @@ async def test_the_response_to_a_write_contains_only_metadata(
     assert answer.keys() == {"apiVersion", "kind", "metadata"}
 
 
-# Values that JSON encoders write in different ways.
+# JSON encoders write these values in different ways.
 STRANGE = {
     "numbers": [99.99, 1e20, 1e21, 5e-324, -0.0, 1.0, 2**53 + 1, 2**63 - 1, -(2**63), 2**70],
     "texts": ["é😀", "\u2028", "<&>", "\x7f", ""],
@@ -131,7 +131,7 @@ async def test_a_claim_changes_only_the_finalizer_and_the_annotation(
     assert found["metadata"]["labels"] == theirs["labels"]
     assert found["metadata"]["finalizers"] == ["example.com/audit", FINALIZER]
     assert (found["spec"], found["metadata"]["generation"]) == (before["spec"], 1)
-    # No operator runs that would remove the finalizer.
+    # No operator is running that would remove the finalizer.
     stage.resources.kubectl(
         *("patch", "jobgroup", "order", "--type=merge", "-p"), '{"metadata": {"finalizers": null}}'
     )
@@ -140,7 +140,7 @@ async def test_a_claim_changes_only_the_finalizer_and_the_annotation(
 async def test_a_spec_that_a_webhook_changed_is_read_again(
     stage: Stage, client: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An admission webhook may change any write."""
+    """An admission webhook may change an object in any write."""
     body = applied(stage)
     ref, request = ref_of(body), client.request
 
@@ -178,7 +178,7 @@ async def test_a_group_that_disappears_after_its_creation_is_read_again(
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 async def test_letters_are_sent_unescaped(stage: Stage, client: ApiClient) -> None:
-    """Escaped, an object of the allowed size would exceed the limit of a request."""
+    """With escaped letters, an object of the allowed size could exceed the request limit."""
     order = manifest("order", {**PAY, "data": "é" * 600_000})
     order["metadata"]["finalizers"] = [FINALIZER]
     text = json.dumps(order, ensure_ascii=False)
@@ -231,7 +231,7 @@ async def test_a_group_is_not_created_from_a_cached_object(stage: Stage, client:
         body["metadata"] |= {"finalizers": [FINALIZER], "annotations": note}
         reconciler.enqueue(ref, body)
         assert cache.get(ref.uid)
-        # It is deleted without a watch event.
+        # The object is deleted, but the operator gets no watch event.
         stage.resources.delete("order")
         await reconciler.reconcile(ref)
         assert await store.read(ref.uid) is None

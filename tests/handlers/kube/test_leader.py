@@ -1,4 +1,4 @@
-"""Leader election: never two leaders, and never none for long.
+"""Leader election: there are never two leaders, and never none for long.
 
 The clock is the event loop's and jumps over each wait, so these tests take no time.
 """
@@ -29,7 +29,7 @@ class Clock(selectors.DefaultSelector):
         self.now = now
 
     def select(self, timeout: float | None = None) -> Any:
-        assert timeout is not None, "everybody waits for nothing"
+        assert timeout is not None, "all tasks wait, and no timer is set"
         self.now += max(timeout, 0)
         assert self.now < 10_000, "a task waits forever"
         return super().select(0)
@@ -45,7 +45,7 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Leases:
-    """The leases of an API server, which refuses a write with an old resourceVersion."""
+    """The leases of an API server that refuses writes with an old resourceVersion."""
 
     def __init__(self) -> None:
         self.stored: dict[str, dict[str, Any]] = {}
@@ -105,7 +105,7 @@ def clock() -> Clock:
 def run(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Coroutine[Any, Any, None]], None]:
-    """Run a test with that clock."""
+    """Return a function that runs a test with the clock."""
     monkeypatch.setattr(leader, "time", SimpleNamespace(monotonic=lambda: clock.now))
 
     def run(story: Coroutine[Any, Any, None]) -> None:
@@ -137,7 +137,7 @@ async def silent(method: str, path: str) -> None:
 
 
 def test_a_new_lease_object_is_not_held(leases: Leases, run: Run) -> None:
-    """Not even just after the boot of a machine, when its clock is near zero."""
+    """This also applies just after boot, when the monotonic clock is near zero."""
 
     async def story() -> None:
         lease = replica(leases, "a")
@@ -180,7 +180,7 @@ def test_a_second_replica_waits_while_the_first_renews(
         assert not waiting.done()
         assert leases.spec["holderIdentity"] == "a"
         assert leases.spec["leaseTransitions"] == 0
-        # As often as intended, and no more often.
+        # The holder renews the lease as often as intended.
         assert int(leases.version(f"{FOLDER}/leader")) == pytest.approx(1_000 / RENEW_SECONDS, 0.01)
 
     run(story())
@@ -210,7 +210,7 @@ def test_a_second_replica_takes_over_when_the_lease_expired_and_not_earlier(
 def test_a_new_replica_waits_for_a_whole_lease_duration(
     leases: Leases, run: Run, clock: Clock
 ) -> None:
-    """It cannot know when the lease was renewed: the clocks of two machines differ."""
+    """It cannot know when the lease was renewed, because the clocks of two machines differ."""
 
     async def story() -> None:
         await replica(leases, "a").acquire()
@@ -352,7 +352,7 @@ def test_the_holder_stops_when_another_holds_the_lease(
 def test_the_holder_stops_without_an_api_server_before_another_starts(
     leases: Leases, run: Run, clock: Clock, problem: Callable[[str, str], Awaitable[None]]
 ) -> None:
-    """Whether it refuses requests or does not answer."""
+    """The API server refuses requests, or does not answer."""
 
     async def story() -> None:
         first = replica(leases, "a")
@@ -387,7 +387,7 @@ def test_the_holder_survives_a_short_outage_of_the_api_server(
 def test_the_lease_duration_starts_when_a_renewal_is_requested(
     leases: Leases, run: Run, clock: Clock
 ) -> None:
-    """The response may take long, and other replicas count from the write."""
+    """The response may be late, and other replicas measure from the write."""
 
     async def slow(method: str, path: str) -> None:
         if method == "POST":

@@ -1,4 +1,4 @@
-"""A worker queues an object again as its reconcile demands."""
+"""A worker queues an object again after the wait that its reconcile returns, or after an error."""
 
 import logging
 

@@ -110,7 +110,7 @@ async def test_forget_resets_the_rate_limiter() -> None:
             assert await queue.get() == "a"
             delays.append(queue.add_rate_limited("a"))
             queue.done("a")
-            queue._due.clear()  # instead of waiting for it
+            queue._due.clear()  # drop the delayed key instead of waiting
         queue.forget("a")
     assert second[0] < first[1]
 
@@ -205,7 +205,7 @@ async def test_a_wait_ends_with_a_new_key_or_with_its_timeout() -> None:
     queue.add("a")
     async with asyncio.timeout(5):
         await waiting
-        await queue.wait()  # the key is still due
+        await queue.wait()  # returns at once: the key is still due
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""An HTTP proxy that tunnels connections with CONNECT, as a kubeconfig's proxy-url names one."""
+"""An HTTP proxy that supports CONNECT, for the proxy-url of a kubeconfig."""
 
 import socket
 import socketserver
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Tunnel:
-    """Its address, and the targets that clients asked for."""
+    """The address of the proxy, and the targets that clients requested."""
 
     url: str = ""
     targets: list[str] = field(default_factory=list)
@@ -18,7 +18,7 @@ class Tunnel:
 
 @contextmanager
 def tunnel() -> Iterator[Tunnel]:
-    """Run a proxy in threads of its own."""
+    """Run a proxy in separate threads."""
     seen = Tunnel()
 
     class Handler(socketserver.StreamRequestHandler):

@@ -1,4 +1,4 @@
-"""The operator with probes that fail at once when something is missing."""
+"""The operator with /livez checks that fail without a delay."""
 
 from handlers.telemetry import checks
 

@@ -28,7 +28,7 @@ SERVICE = {"job": "jobgroup-operator", "namespace": "jobgroups"}
 
 
 def told(operator: OperatorProcess, name: str, **labels: str) -> float:
-    """Return the current value of a metric, or less than any value if it is not exported."""
+    """Return the current value of a metric, or minus infinity if it is not exported."""
     value = Scrape.of(operator).value(name, **labels)
     return float("-inf") if value is None else value
 
@@ -52,7 +52,7 @@ def two(stage: Stage) -> tuple[OperatorProcess, OperatorProcess]:
 
 
 def clock(stage: Stage, folder: Path) -> tuple[OperatorProcess, Path]:
-    """Start an operator whose clock can be moved."""
+    """Start an operator; return it with the file that sets how far its clock is ahead."""
     ahead = folder / "ahead"
     ahead.write_text("0")
     operator = stage.operator(script=JUMPING, SECONDS_AHEAD=str(ahead))
@@ -100,7 +100,7 @@ async def test_no_alert_fires_for_a_healthy_operator(stage: Stage) -> None:
     stage.resources.reaches("running", state="ACTIVE")
     wait_for(lambda: told(replicas[0], "jobgroup_groups", state="FAILED") == 1)
     assert firing(lasting(moment(*replicas), 2 * HOUR), RULES) == {}
-    # While one hands over to the other, neither leads for a moment.
+    # During a handover there is no leader for a moment.
     handover = [*lasting(moment(*replicas), 600), *lasting(moment(replicas[1]), 60)]
     assert firing(handover, RULES) == {}
 
@@ -139,7 +139,7 @@ async def test_the_alert_for_a_failed_undo_fires(stage: Stage) -> None:
     history = [*lasting(before, HOUR), moment(operator)]
     assert firing(history[:-1], RULES) == {}
     assert firing(history, RULES) == {"JobGroupUndoFailed": [SERVICE]}
-    # Until it is fixed.
+    # The alert stops when the group is deleted.
     stage.resources.delete("order")
     wait_for(lambda: told(operator, "jobgroup_groups", state="FAILED_COMPENSATION") == 0)
     assert firing([*history, moment(operator)], RULES) == {}
@@ -198,7 +198,7 @@ async def test_the_alert_for_a_missing_leader_fires_without_replicas(stage: Stag
     # Prometheus looks back five minutes for the last sample.
     gone = [*lasting(before, HOUR), *lasting({}, 600)]
     assert firing(gone, RULES) == {"JobGroupNoLeader": [SERVICE]}
-    # The series of a past leader end, but the alert goes on firing.
+    # After a day the series of the old leader have ended, but the alert still fires.
     assert firing([*gone, *lasting({}, DAY)], RULES) == {"JobGroupNoLeader": [{}]}
 
 

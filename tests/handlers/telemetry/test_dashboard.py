@@ -26,7 +26,7 @@ SUFFIX = re.compile(r"_(bucket|count|sum)$")
 
 
 def expressions() -> list[str]:
-    """Return every expression as Grafana would send it."""
+    """Return every expression as Grafana sends it: with values for the variables."""
     found = [target["expr"] for target in TARGETS]
     for variable, value in VARIABLES.items():
         found = [each.replace(variable, value) for each in found]

@@ -56,7 +56,7 @@ async def livez(operator: Operator) -> tuple[int, str]:
 
 
 async def hang(loop: Any) -> None:
-    """Replace a loop by one without progress."""
+    """Replace a loop with one that makes no progress."""
     loop.alive_at = time.monotonic() - DEAD_SECONDS - 1
     await asyncio.Event().wait()
 
@@ -127,7 +127,7 @@ async def test_an_optional_kind_is_checked_once_it_was_watched(
         now += DEAD_SECONDS + 1
     with watcher("workerpools"):
         assert check() == ""
-    await asyncio.sleep(0)  # for the task to end
+    await asyncio.sleep(0)  # so that the cancelled task ends
     assert check() == ""
     now += DEAD_SECONDS + 1
     assert check() == NO_WATCH
@@ -149,7 +149,7 @@ async def test_the_watch_check_knows_the_task_names_of_kopf(stage: Stage) -> Non
     stage.resources.reaches("order", state="COMPLETED")
 
     def is_watching() -> bool:
-        # Without a watch, the first probe would start the time and the second fail.
+        # Without a watch, the first probe starts the timeout and the second probe fails.
         probes = [operator.probe("/livez") for _ in range(2)]
         return all(code and "no watch" not in text for code, text in probes)
 

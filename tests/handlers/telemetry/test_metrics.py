@@ -51,7 +51,7 @@ async def every_state(stage: Stage) -> None:
         reaches(name, state="COMPLETED")
     apply(manifest("undone", PAY, LOSE, undos=UNDOS))
     reaches("undone", state="FAILED")
-    await worker.kill()
+    await worker.end()
     unlucky = await stage.worker(REFUSED)
     apply(manifest("left", PAY, LOSE, undos={"pay": {"name": "refund", "opts": {"attempts": 1}}}))
     reaches("left", state="FAILED_COMPENSATION")
@@ -152,7 +152,7 @@ async def test_no_groups_are_exported_while_redis_is_down(stage: Stage) -> None:
 async def test_repairs_of_a_resync_are_counted(stage: Stage) -> None:
     async with JobGroups.connect(stage.redis.url, PREFIX) as groups:
         order = await groups.add_group("order", [job("pay"), job("ship", "shipping")])
-        # As if a person had removed the job: no wake-up is written.
+        # Remove the job as a person would: this causes no wake-up.
         lost, redis = order.jobs[0], groups.store.redis
         await redis.lrem(f"{PREFIX}:payments:wait", 1, lost.job_id)
         await redis.srem(f"{PREFIX}:_jobgroups:{order.group_id}:dependencies", lost.job_key)
@@ -226,11 +226,11 @@ UNDONE = replace(FAILED, undo_count=1)
         ("ACTIVE", group("COMPENSATING", failed_at=9, completed_count=1), ["COMPENSATING"]),
         ("COMPENSATING", UNDONE, ["FAILED"]),
         ("COMPENSATING", replace(UNDONE, state="FAILED_COMPENSATION"), ["FAILED_COMPENSATION"]),
-        # In one call.
+        # Several transitions in one call.
         ("ACTIVE", FAILED, ["FAILED"]),
         ("ACTIVE", replace(FAILED, completed_count=1), ["COMPENSATING", "FAILED"]),
         ("ACTIVE", UNDONE, ["COMPENSATING", "FAILED"]),
-        # Retried by hand.
+        # A job was retried manually.
         ("FAILED", UNDONE, []),
     ],
 )

@@ -1,4 +1,4 @@
-"""The controller of WorkerPools in the process of a test, with a real API server."""
+"""The controller of WorkerPools inside a test process, with a real API server."""
 
 import asyncio
 import contextlib
@@ -52,7 +52,7 @@ class Ground:
         self._loop = asyncio.create_task(self.pools.run())
 
     def is_loop(self) -> bool:
-        """Return whether the caller runs in the loop, and not in a worker."""
+        """Return whether the caller runs in the controller's loop, not in a worker."""
         return asyncio.current_task() is self._loop
 
     async def stop(self) -> None:

@@ -128,7 +128,7 @@ async def test_the_younger_of_two_pools_does_not_scale_even_after_a_restart(grou
             made, key=lambda body: (body["metadata"]["creationTimestamp"], ref_of(body).uid)
         )
     )
-    # The younger one comes first and does not know the other yet.
+    # The event of the younger pool arrives first; the older pool is still unknown.
     await ground.enqueue(younger)
     await ground.says(younger, "Ready", "True", "QueueNeverSeen")
     await ground.enqueue(older)
@@ -174,7 +174,7 @@ async def test_a_scaling_with_a_lost_response_is_reported_if_it_was_carried_out(
         if arrives:
             await send()
         else:
-            # And the next count needs no replica.
+            # At the next count, no replica is needed.
             ground.stage.store.delete(f"{PREFIX}:order:wait")
         raise ApiError(0, "the API server is out of reach")
 
@@ -196,7 +196,7 @@ async def test_a_scaling_with_a_lost_response_is_reported_if_it_was_carried_out(
 async def test_a_refused_scaling_is_not_reported(ground: Ground) -> None:
     async def refuse(method: str, path: str, send: Send) -> Body:
         if "/scale?" in path:
-            # As if a person had scaled it, and the operator had no permission.
+            # A person scales the workload; the request of the operator is refused.
             await send()
             raise ApiError(403, "forbidden")
         return await send()
@@ -306,7 +306,7 @@ def field(stage: Stage, request: pytest.FixtureRequest) -> Iterator[str]:
 async def test_a_custom_kind_is_scaled_only_if_it_has_spec_replicas(
     ground: Ground, field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As if the operator had the permission.
+    # Use admin rights, as if the operator had this permission.
     monkeypatch.setenv("KUBECONFIG", str(ground.stage.api.admin))
     await ground.client.add("order", "waits")
     kind = {"apiVersion": f"{field}.example.org/v1", "kind": "Fleet", "name": "order"}

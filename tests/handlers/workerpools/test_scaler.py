@@ -19,7 +19,7 @@ from jobgroup.resource.kinds import WORKERPOOL
 from jobgroup.resource.workerpool_status import Workload
 from jobgroup.store.queues import Queues
 
-# A limit for a test that hangs, not a claim about speed.
+# A timeout for a test that hangs.
 PATIENCE = 30
 NOTHING = Backlog(True, False, 0, 0, 0, 0, 0, None, "1-0")
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment"}
@@ -45,7 +45,7 @@ def test_a_pool_that_becomes_due_meanwhile_is_counted_with_the_others_of_its_que
 ) -> None:
     clock = itertools.count(0, 0.002)
     monkeypatch.setattr(workqueue, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    # However long each call takes: the pool of `orders` is due after some of them.
+    # Each call takes 2 ms. The delays make the pool of `orders` due after different calls.
     for delay in range(40):
         queue = WorkQueue[Ref]()
         pools = PoolController(cast(ApiClient, None), cast(Queues, None), queue, lambda: True)

@@ -51,7 +51,7 @@ def undo(body: Object) -> Object:
 
 
 class Kubectl:
-    """kubectl in a namespace; it applies small objects client-side, and full ones server-side."""
+    """kubectl in a new namespace; it applies small objects client-side, full ones server-side."""
 
     def __init__(self, api: ApiServer) -> None:
         self._api, self._namespace = api, f"applied-{secrets.token_hex(4)}"
@@ -61,9 +61,9 @@ class Kubectl:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # An operator that a later test starts on this server must find no object,
+        # A later test may start an operator on this server, which must find no object.
         self("delete", "jobgroups", "--all")
-        # but the namespace stays in Terminating without controllers; its name is never used again.
+        # Without controllers the namespace stays in Terminating; its name is not used again.
         self._api.kubectl("delete", "namespace", self._namespace, "--wait=false")
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:

@@ -116,7 +116,7 @@ def test_512_kb_pass_server_side_apply(kubectl: Kubectl, jobs: int) -> None:
     body = padded(jobs, MAX_SPEC)
     kubectl.apply(body, "--server-side")
     kubectl.apply(body, "--server-side")
-    # It leaves room for a status of 64 KB.
+    # There is still room for a status of 64 KB.
     kubectl.write_status(
         jobs=[{"name": f"{n}", "undo": "pending"} for n in range(100)],
         conditions=[
@@ -136,7 +136,7 @@ def test_512_kb_pass_server_side_apply(kubectl: Kubectl, jobs: int) -> None:
 def test_larger_objects_are_refused_by_kubectl_the_operator_or_the_server(kubectl: Kubectl) -> None:
     too_long = kubectl.refusal(padded(3, 300 * 1024))
     assert "metadata.annotations: Too long" in too_long
-    # Stored, because no rule can measure opaque data; the operator refuses it.
+    # The server stores it, because no rule can measure data; the operator refuses it.
     kubectl.apply(padded(3, 600 * 1024), "--server-side")
     larger = padded(3, 1600 * 1024)
     larger["metadata"]["name"] = "larger"
@@ -157,7 +157,7 @@ def test_two_managers_share_an_object(kubectl: Kubectl) -> None:
     assert kubectl.read()["spec"]["activeDeadlineSeconds"] == 60
     with pytest.raises(KubectlError, match="conflict"):
         apply("ops", {"deletionPolicy": "Orphan"})
-    # Without the rule, a job of another manager would be added to the list.
+    # Without the rule, the server would add the job of another manager to the list.
     with pytest.raises(KubectlError, match="jobs cannot be changed"):
         apply("ops", {"jobs": [{"name": "new", "queueName": "q"}]})
 
@@ -187,7 +187,7 @@ def test_a_dry_run_validates_and_stores_nothing(kubectl: Kubectl) -> None:
 
 
 def columns(table: str) -> list[list[str]]:
-    """Split a table of kubectl into cells: columns are three spaces apart."""
+    """Split a table of kubectl into cells; at least three spaces separate two columns."""
     return [[cell for cell in line.split("   ") if cell.strip()] for line in table.splitlines()]
 
 

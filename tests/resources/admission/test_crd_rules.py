@@ -1,6 +1,6 @@
-"""The validation rules of the CRD: each by its message, on small and on full objects.
+"""The validation rules of the CRD and their messages, for small and for full objects.
 
-A full one has 2,000 jobs and as many compensations, near the largest size.
+A full object has 2,000 jobs and 2,000 compensations, which is close to the size limit.
 """
 
 import json
@@ -29,11 +29,11 @@ def size(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture(scope="module")
 def stored(quiet_api: ApiServer, size: int) -> Iterator[tuple[Kubectl, Object]]:
-    """Create one object of each size for all edits that are refused: it does not change."""
+    """Create one object of each size; all tests share it, because every change is refused."""
     with Kubectl(quiet_api) as kubectl:
         body = job_group(size)
         kubectl.apply(body)
-        # The rules ignore a write that changes this.
+        # Set the state now: the rules skip a write that changes it.
         kubectl.write_status(state="PENDING")
         yield kubectl, body
 
@@ -163,7 +163,7 @@ def test_jobs_and_compensation_cannot_be_changed(stored: tuple[Kubectl, Object],
     edit, field = CHANGES[case]
     changed = deepcopy(body)
     edit(changed)
-    # Replaced: a merge would only add jobs.
+    # Replace the object: a merge would only add jobs.
     with pytest.raises(KubectlError) as caught:
         kubectl("replace", "-f", "-", stdin=json.dumps(changed))
     expected = invalid(f"spec.{field}", f"{field} cannot be changed: create a new JobGroup")
@@ -171,7 +171,7 @@ def test_jobs_and_compensation_cannot_be_changed(stored: tuple[Kubectl, Object],
 
 
 def test_a_write_of_the_status_changes_only_the_status(kubectl: Kubectl) -> None:
-    """The rules on jobs and compensation rely on it: they skip such a write."""
+    """The rules for jobs and compensation rely on this: they skip writes of the status."""
     kubectl.apply(job_group())
     kubectl.write_status(state="PENDING")
     before = kubectl.read()
@@ -249,7 +249,7 @@ def test_only_an_active_group_is_cancelled(kubectl: Kubectl, size: int) -> None:
         assert refused_field(kubectl, cancel=taken_back).endswith(
             "cancel cannot be set back to false"
         )
-    # Applying the same again, and writing the final status, are not refused.
+    # The server accepts the same manifest again, and the final status.
     for state in ends:
         kubectl.write_status(state=state)
         set_field(kubectl, cancel=True, ttlSecondsAfterFinished=len(state))

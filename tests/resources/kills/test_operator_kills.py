@@ -149,7 +149,7 @@ async def test_a_group_that_is_cancelled(stage: Stage, failpoint: str) -> None:
     await cancelled(stage, worker, "order")
     dies(stage)
     await ends_cancelled(stage, worker, "order")
-    await worker.kill()  # what was released once never waits again
+    await worker.end()  # what was released once never waits again
     worker = await stage.worker()
     await cancelled(stage, worker, "twin")
     await ends_cancelled(stage, worker, "twin")

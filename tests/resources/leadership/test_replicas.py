@@ -1,8 +1,8 @@
 """Several replicas: one works, the others wait, and one that lost the lease changes nothing.
 
-The lease counts its transitions: one if it expired and another replica acquired it, two if it was
-released first. So a takeover and a handover differ without a clock. Two times are measured: how
-long there is no leader, by the times in the lease, and how long a stop takes.
+`leaseTransitions` distinguishes a takeover from a handover: it is 1 if the lease expired before
+another replica acquired it, and 2 if the first replica released it. The tests measure two times:
+how long there is no leader, by the times in the lease, and how long a stop takes.
 """
 
 import signal
@@ -42,7 +42,7 @@ def time_of(spec: dict[str, Any], field: str) -> datetime:
 
 
 def ran_out_before(earlier: dict[str, Any], later: dict[str, Any]) -> bool:
-    """Return whether a lease was acquired after it expired, and soon after."""
+    """Return whether a lease was acquired after it had expired, within the documented time."""
     renewed, taken = time_of(earlier, "renewTime"), time_of(later, "acquireTime")
     end = renewed + timedelta(seconds=earlier["leaseDurationSeconds"])
     return later["leaseTransitions"] == 1 and end <= taken <= renewed + TAKEOVER
@@ -119,7 +119,7 @@ async def test_a_leader_suspended_past_its_lease_changes_nothing_when_it_resumes
     stage.resources.reaches("order", state="ACTIVE", progress="1/2")
     first.server.signal(signal.SIGSTOP)
     before = stage.lease_spec()
-    # The first one reads this from its socket when it resumes.
+    # The first replica receives this change when it resumes.
     stage.resources.patch("order", cancel=True)
     assert ran_out_before(before, leads(stage, second))
     stage.resources.reaches("order", state="COMPENSATING", undone="1/1")

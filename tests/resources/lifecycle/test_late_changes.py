@@ -1,7 +1,7 @@
-"""A job is retried by hand after its group had ended: the object reports it in any case.
+"""A job that is retried manually after the end of its group: the object always reports it.
 
-Objects of ended groups are not reconciled without a change, so an entry of the stream must not be
-lost with the operator that read it.
+The operator reconciles the object of an ended group only after a change. So an entry of the stream
+must not be lost with the operator that read it.
 """
 
 import pytest
@@ -17,7 +17,7 @@ UNDO = {"pay": undo("refund", attempts=1)}
 
 
 async def not_undone(stage: Stage) -> StockClient:
-    """Run an order whose undo fails the first time only."""
+    """Run an order whose undo fails, but would succeed in a second attempt."""
     worker = await stage.worker({"refund": fails(1, "the bank is closed")})
     stage.resources.apply(manifest("order", PAY, LOSE, undos=UNDO))
     stage.resources.reaches("order", state="FAILED_COMPENSATION")
@@ -26,7 +26,7 @@ async def not_undone(stage: Stage) -> StockClient:
 
 
 async def retry(stage: Stage, worker: StockClient) -> None:
-    """Follow the runbook."""
+    """Retry the failed undo, as the runbook describes."""
     job = f"{stage.resources.get('order')['metadata']['uid']}-0-undo"
     await worker.manage("payments:compensation", "retry", job=job)
     await worker.heard("completed", id=job)
@@ -68,7 +68,7 @@ async def test_an_undo_is_retried_without_an_operator(stage: Stage) -> None:
 async def test_the_operator_is_killed_after_it_read_a_change(stage: Stage, failpoint: str) -> None:
     operator = stage.operator()
     worker = await not_undone(stage)
-    # Otherwise the doomed one would be killed by an entry that it reads again.
+    # Otherwise the operator with the failpoint would already be killed by an older entry.
     caught_up(stage)
     operator.server.stop()
     doomed = stage.operator("doomed", FAILPOINT=failpoint)

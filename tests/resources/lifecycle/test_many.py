@@ -51,7 +51,7 @@ def said(body: dict[str, Any]) -> tuple[Any, ...]:
 
 
 async def known(store: Store, uid: str) -> tuple[Any, ...]:
-    """Return the same of the group in Redis."""
+    """Return the state and counts of the group in Redis."""
     group = await store.read(uid)
     assert group is not None
     counts = (group.completed_count, group.failed_count, group.cancelled_count)
@@ -146,7 +146,7 @@ async def test_a_dry_run_writes_nothing_to_redis(stage: Stage) -> None:
     order = json.dumps(manifest("order", PAY, SHIP))
     stage.resources.kubectl("apply", "--dry-run=server", "-f", "-", stdin=order)
     stage.resources.kubectl("create", "--dry-run=server", "-f", "-", stdin=order)
-    # An effect of the dry run would be there before this group is created.
+    # Objects are reconciled in order: an effect of the dry run would precede this group.
     stage.resources.apply(manifest("another", PAY, SHIP))
     stage.resources.reaches("another", state="ACTIVE")
     uid = stage.resources.get("another")["metadata"]["uid"]
@@ -157,7 +157,7 @@ async def test_a_dry_run_writes_nothing_to_redis(stage: Stage) -> None:
 
 
 async def test_a_started_operator_writes_nothing_to_ended_objects(stage: Stage) -> None:
-    """A cluster with ended groups, restored with their status, and an empty Redis."""
+    """The objects of ended groups were restored with their status, and Redis is empty."""
     await stage.send("POST", [("", manifest(f"old-{n}", PAY, SHIP)) for n in range(FINISHED)])
     status = {
         "state": "COMPLETED",

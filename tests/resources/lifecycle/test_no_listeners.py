@@ -33,7 +33,7 @@ async def test_undos_without_a_worker_are_reported(resources: Resources, worker:
         lambda: said(resources) == [f"compensating, 0 of 3 undone; {unheard}"] * 2,
         lambda: f"it says {said(resources)}",
     )
-    # Active undos have a worker, although none has ended.
+    # Active undos have a worker, even if no undo has ended yet.
     await client.work(f"{queue}:compensation", {"refund": hangs()}, concurrency=3)
     until(
         lambda: said(resources) == ["compensating, 0 of 3 undone"] * 2,

@@ -32,7 +32,7 @@ async def test_a_refused_object_can_still_be_cancelled_or_suspended(stage: Stage
     stage.resources.condition("cancelled", "Finished", "True", "Cancelled")
     stage.resources.patch("held", suspend=True)
     stage.resources.condition("held", "Reconciling", "True", "Suspended")
-    # The obstacle is removed, but the group is not created while it is suspended.
+    # The conflicting key is removed, but a suspended group is not created.
     stage.store.delete(*(f"bull:payments:{uid}-0" for uid in uids))
     stage.resources.patch("held", suspend=False)
     stage.resources.reaches("held", state="ACTIVE")

@@ -1,4 +1,4 @@
-"""Objects that are replaced and so lose the finalizer and the annotation of the operator."""
+"""Objects that lose the operator's finalizer and annotation because a user replaces them."""
 
 import json
 

@@ -1,5 +1,6 @@
-"""Unusual objects: in deleted namespaces, copied, with lost groups, with invalid specs; groups that
-have no object; and clusters that share a Redis.
+"""Unusual objects: in deleted namespaces, copied, with lost groups, or with invalid specs.
+
+Also groups without an object, and clusters that share a Redis.
 """
 
 import json
@@ -33,7 +34,7 @@ UNDOS = {"charge": undo("refund")}
 
 
 async def half_done(island: Stage) -> tuple[StockClient, str]:
-    """Run a group until one job completed and one waits; return a worker and its id."""
+    """Run a group until one job completed and one waits; return a worker and the group's id."""
     resources = island.resources
     resources.apply(
         manifest("order", job("charge", "payments"), job("notify", "mails"), undos=UNDOS)
@@ -59,7 +60,7 @@ async def test_an_object_that_awaits_its_undos_does_not_block_its_namespace(isla
         island.resources.delete("order")
         island.resources.reaches("order", state="COMPENSATING")
     with island.operator():
-        # Once another object reports progress, all have been reconciled.
+        # When another object reports progress, all objects have been reconciled.
         elsewhere = Resources(island.api, "default")
         elsewhere.apply(manifest("next", job("charge", "later"), job("notify", "mails")))
         elsewhere.reaches("next", state="ACTIVE")
@@ -71,7 +72,7 @@ async def test_an_object_that_awaits_its_undos_does_not_block_its_namespace(isla
 
 
 async def loses_its_namespace(island: Stage, client: StockClient, group: str) -> None:
-    """Delete a namespace with a running group, whose workers are in another namespace."""
+    """Delete the namespace of a running group, and check that the group is undone."""
     island.api.kubectl("delete", "namespace", island.resources.namespace, "--wait=false")
     until(lambda: not island.namespace_exists(), lambda: "the namespace is stuck")
     assert island.store.hget(f"bull:_jobgroups:{group}", "owner") == "headless"
@@ -86,7 +87,7 @@ async def loses_its_namespace(island: Stage, client: StockClient, group: str) ->
 
 
 def copy_of(body: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return an object of `kubectl get -o json` with another name, and all else unchanged."""
+    """Return an object of `kubectl get -o json` with another name, otherwise unchanged."""
     copy = deepcopy(body)
     del copy["metadata"]["resourceVersion"]
     copy["metadata"]["name"] = name
@@ -150,11 +151,11 @@ async def test_a_group_that_redis_lost_is_not_run_again(island: Stage) -> None:
     resources, store = island.resources, island.store
     with island.operator():
         client, _ = await half_done(island)
-        await client.kill()
+        await client.end()
         store.flushall()
         assert "Redis lost the group" in resources.stalls("order", "RedisStateLost")
     with island.operator():
-        # Another object was reconciled, so this one was as well.
+        # The next object was reconciled, so this one was reconciled before it.
         resources.apply(manifest("next", job("charge", "other")))
         resources.reaches("next", state="ACTIVE")
         resources.stalls("order", "RedisStateLost")
@@ -240,7 +241,7 @@ async def test_two_clusters_that_share_a_redis_change_only_their_own_groups(
     owners = {store.hget(f"bull:_jobgroups:{each}", "owner") for each in (group, their_group)}
     assert owners == {uid(shared.api), uid(island.api)}
 
-    # While theirs is stopped, ours drives both groups, but reports and removes only its own.
+    # While their operator is stopped, ours drives both groups, but reports only its own.
     before = theirs.get("order")
     await client.work(mails)
     resources.reaches("order", state="COMPLETED")
@@ -285,10 +286,10 @@ async def test_operators_of_one_cluster_change_only_their_own_objects_and_miss_n
     with stage.operator("first"):
         stage.resources.apply(manifest("order", PAY, LOSE, undos={"pay": undo("refund")}))
         stage.resources.reaches("order", state="FAILED_COMPENSATION")
-    await worker.kill()
+    await worker.end()
     group, books = group_id(stage.resources, "order"), f"{PREFIX}:_jobgroups"
     with stage.operator("elsewhere", KOPF_RUN_NAMESPACES="default") as elsewhere:
-        # As in the runbook; ended groups are not reconciled without a change.
+        # Retry as in the runbook; without a change, ended groups are not reconciled.
         worker = await stage.worker()
         await worker.manage("payments:compensation", "retry", job=f"{group}-0-undo")
         until(

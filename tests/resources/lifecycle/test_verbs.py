@@ -25,7 +25,7 @@ from tests.resources.looking import (
 async def half_done(
     resources: Resources, worker: Starter, flavour: str, **spec: object
 ) -> tuple[StockClient, str, str]:
-    """Run a group until one job completed and one waits; return a worker, a queue and its id."""
+    """Run a group until one job completed and one waits; return worker, queue and group id."""
     payments, mails = own(resources, "payments", "mails")
     undos = {"charge": undo("refund", attempts=2, backoff=SOON)}
     jobs = (job("charge", payments), job("notify", mails))

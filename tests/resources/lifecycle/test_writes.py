@@ -1,4 +1,4 @@
-"""How often the operator writes to the API server, by the server's own count."""
+"""How often the operator writes to the API server, as counted by the server."""
 
 import re
 from collections import Counter
@@ -23,7 +23,7 @@ def requests(stage: Stage) -> Counter[str]:
 
 
 def writes(stage: Stage, before: Counter[str]) -> int:
-    """Count the writes since then, without those of kubectl."""
+    """Count the writes since `before`; kubectl sends other verbs."""
     since = requests(stage) - before
     assert since["DELETE jobgroups"] == since["POST events"] == 0
     return since["PATCH jobgroups"] + since["PUT jobgroups"]
@@ -80,7 +80,7 @@ async def test_a_restarted_operator_writes_nothing_if_nothing_changed(stage: Sta
     versions = [resources.get(name)["metadata"]["resourceVersion"] for name in names]
     before = requests(stage)
     with stage.operator():
-        # Objects are reconciled in order: the others are done when this one's group is created.
+        # Objects are reconciled in order: when this group is created, the others are done.
         resources.apply(manifest("next", job("charge", "mails")))
         resources.reaches("next", state="ACTIVE")
         assert writes(stage, before) == 2
@@ -94,7 +94,7 @@ async def test_a_large_object_is_not_read_before_its_counts_are_due(stage: Stage
         await (await stage.client()).work("payments")
         before = requests(stage)
         await stage.send("POST", [("", manifest("order", *jobs))])
-        # This test does not read it either.
+        # Wait in Redis: the test must not read the object, because reads are counted.
         wait_for(lambda: stage.store.zcard("bull:payments:groups") == 1)
         [group] = stage.store.zrange("bull:payments:groups", 0, -1)
         key = f"bull:payments:groups:{group!s}"

@@ -148,7 +148,7 @@ async def test_jobs_added_without_an_operator_are_counted_by_the_next(ground: Gr
     await ground.add("work")
     ground.start()
     workloads.scales_to("undoers", 1)
-    until(lambda: "lastScale" in workloads.status("undoers"), lambda: "nothing is said of it")
+    workloads.last_scale("undoers")
 
 
 async def test_an_idle_pool_is_not_written(ground: Ground) -> None:

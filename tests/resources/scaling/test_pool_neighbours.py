@@ -1,4 +1,4 @@
-"""A WorkerPool beside others: conflicts, problems and their end."""
+"""WorkerPools that conflict with each other, with an autoscaler, or with a user."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

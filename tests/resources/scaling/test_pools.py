@@ -65,7 +65,7 @@ async def test_a_burst_is_one_write(workloads: Workloads, worker: Worker) -> Non
         (each["manager"], each.get("subresource")) for each in found["metadata"]["managedFields"]
     ]
     assert ("jobgroup-operator", "scale") in writers
-    # More jobs than the maximum: reported, and within bounds.
+    # More jobs than maxReplicas allows: the pool reports it and keeps the limit.
     await client.manage(queue, "addBulk", [{"name": "send", "data": {}} for _ in range(100)])
     workloads.scales_to("mailers", 10)
     workloads.explains("mailers", "145 jobs need 15 replicas, maxReplicas is 10")
@@ -78,7 +78,7 @@ async def test_no_workload_is_scaled_down_while_a_job_is_active(
     queue = workloads.queue("ship")
     quick: dict[str, Any] = {"cooldownSeconds": 1, "jobsPerReplica": 1}
     workloads.apply(workload("shippers"), pool("shippers", queue, **quick))
-    client = await worker()
+    client = await worker(own=True)
     await client.work(queue, {"long": hangs()}, concurrency=3)
     for name in ("long", "short", "short"):
         await client.add(queue, name)
@@ -88,7 +88,7 @@ async def test_no_workload_is_scaled_down_while_a_job_is_active(
     workloads.a_cooldown_passes()
     assert workloads.replicas("others") == 3
 
-    # Nor when the worker is dead: a new one will run its job.
+    # An active job whose worker is dead counts too: a new worker will run it.
     await client.kill()
     workloads.a_cooldown_passes()
     assert workloads.replicas("others") == 3
@@ -106,7 +106,7 @@ async def test_frequent_short_jobs_keep_the_replicas(workloads: Workloads, worke
     workloads.apply(workload("asleep", 1), pool("asleep", quiet, cooldownSeconds=6))
 
     async def the_other_sleeps() -> bool:
-        # Completed before the next count: only the queue's events show it.
+        # The job completes before the next count, so only the events of the queue show it.
         await client.heard("completed", id=await client.add(queue, "short"))
         return workloads.replicas("asleep") == 0
 
@@ -121,9 +121,9 @@ async def test_a_pool_shrinks_after_its_cooldown_and_keeps_its_minimum(
     queue = workloads.queue("idle")
     bounds: dict[str, Any] = {"minReplicas": 1, "cooldownSeconds": 3}
     workloads.apply(workload("idlers", 4), pool("idlers", queue, **bounds))
-    workloads.scales_to("idlers", 1)
     workloads.explains("idlers", f'the queue "{queue}" is not in Redis yet; check spec.queueName')
-    last = workloads.status("idlers")["lastScale"]
+    workloads.scales_to("idlers", 1)
+    last = workloads.last_scale("idlers")
     assert (last["fromReplicas"], last["toReplicas"]) == (4, 1)
     assert last["reason"] == "nothing to do, minReplicas is 1"
 
@@ -161,7 +161,7 @@ async def test_a_pool_scales_down_before_a_distant_retry_and_up_for_it(
     await client.add(queue, "retry", delay=15_000)
     workloads.apply(workload("later", 1), pool("later", queue, cooldownSeconds=2))
     workloads.scales_to("later", 0)
-    # The queue has no event, and no worker promotes the job.
+    # The queue has no new event, and no worker moves the delayed job.
     workloads.scales_to("later", 1)
     workloads.explains("later", "1 job, 5 per replica")
     assert workloads.status("later")["jobs"]["delayed"] == 1

@@ -193,7 +193,7 @@ async def test_val_21_removing_orphaned_jobs_keeps_our_jobs(
 
 
 async def undone(sagas: Sagas, client: StockClient, order: GroupNode) -> list[str]:
-    """Run the undos, wait for the end, and return the name of each undo that started."""
+    """Run the undos, wait until the group ends, and return the name of each undo that started."""
     for member in order.jobs:
         await client.work(f"{member.queue_name}:compensation")
     await sagas.ends(order.group_id)

@@ -1,4 +1,4 @@
-"""What successive worlds share: a Redis, stock queues, and the scripts for each budget."""
+"""The parts that all worlds share: Redis, stock queues, and the scripts for each budget."""
 
 import re
 import shutil
@@ -15,15 +15,15 @@ from tests.sagas.histories import instant
 from tests.sagas.histories.look import Looker
 from tests.sagas.histories.stock_queue import StockConnection, StockQueue
 
-# Groups are small, and a call's budget of 200 jobs would never be used up: the scripts run from
-# copies in which it is one of these.
+# How many jobs one script call may change. The groups here are too small to reach the real limit of
+# 200, so the scripts run from copies with smaller limits, too.
 BUDGETS = (1, 2, 200)
 QUEUES = ("a", "b", "a:compensation", "b:compensation")
 
 
 @dataclass(frozen=True)
 class Kit:
-    """The scripts with one budget."""
+    """The scripts, copied with one budget."""
 
     store: Store
     looker: Looker

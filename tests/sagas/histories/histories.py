@@ -1,7 +1,7 @@
-"""Random histories: stock clients, people, callers and drivers on the same groups, in any order.
+"""Random histories: steps of stock clients, people, callers and drivers on the same groups.
 
-No rule has a precondition: a history could not be repeated if the choice of rules depended on what
-Redis did. A step that does not apply does nothing.
+No rule has a precondition: if the choice of rules depended on what Redis did, a history could not
+be repeated. A step that does not apply does nothing.
 """
 
 from collections.abc import Coroutine, Iterable
@@ -59,7 +59,7 @@ definitions = st.lists(
     max_size=4,
 )
 queues = st.sampled_from(QUEUES)
-# Which of the jobs or groups that a step could be about.
+# The index of the job or group that a step uses.
 which = st.integers(0, 7)
 
 
@@ -69,7 +69,7 @@ def pick(candidates: Iterable[T], n: int) -> T | None:
 
 
 class History(RuleBasedStateMachine):
-    """One history of one world; every step ends with a check of everything."""
+    """One history of one world; every step ends with a comparison of Redis and the model."""
 
     ground: Ground
     world: World
@@ -83,7 +83,7 @@ class History(RuleBasedStateMachine):
         self.world = World(self.ground, budget)
         self.world.create(definition)
 
-    # What workers do.
+    # Steps of workers.
 
     @rule(queue=queues)
     def take(self, queue: str) -> None:
@@ -114,7 +114,7 @@ class History(RuleBasedStateMachine):
         if job is None:
             return
         if job.doomed:
-            # Whoever takes a job that stalled too often fails it for good.
+            # A worker that takes a job that stalled too often fails it for good.
             self.report_failure(job, finally_=True)
         else:
             self.world.do(self.world.holders.pop(job.id).complete({"n": n}))
@@ -123,7 +123,7 @@ class History(RuleBasedStateMachine):
 
     @rule(jobs=st.integers(1, 4))
     def work(self, jobs: int) -> None:
-        """Run several jobs without a disturbance."""
+        """Complete several jobs in a row."""
         for _ in range(jobs):
             self.complete(0)
 
@@ -147,7 +147,7 @@ class History(RuleBasedStateMachine):
 
     @rule(n=which)
     def report_too_late(self, n: int) -> None:
-        """Report as a worker that lost its lock: BullMQ refuses, and nothing changes."""
+        """Report the result of a job whose lock has expired: BullMQ refuses it."""
         if holder := pick(self.world.late_holders, n):
             with pytest.raises(TypeError, match=r"[Mm]issing|mismatch"):
                 self.world.do(holder.complete())
@@ -167,7 +167,7 @@ class History(RuleBasedStateMachine):
             job.promote()
             self.world.look()
 
-    # What people do, and retention.
+    # Steps of people and of retention.
 
     @rule(n=which)
     def remove_job(self, n: int) -> None:
@@ -201,7 +201,7 @@ class History(RuleBasedStateMachine):
 
     @rule(queue=queues, booked=st.booleans())
     def retry_all(self, queue: str, booked: bool) -> None:
-        """Retry in bulk; 5.x does not change the ledger, and the result causes no wake-up."""
+        """Retry in bulk; 5.x does not change the ledger, so the result causes no wake-up."""
         stock = self.world.queues[queue]
         self.world.do(stock.retry_all() if booked else stock.retry_all_5x())
         for job in self.world.at("failed", queue=queue):
@@ -210,7 +210,7 @@ class History(RuleBasedStateMachine):
                 group.deaf = True
         self.world.look()
 
-    # What callers of the API do.
+    # Steps of callers of the API.
 
     @rule(definition=definitions)
     def create(self, definition: Definition) -> None:
@@ -220,7 +220,7 @@ class History(RuleBasedStateMachine):
 
     @rule(n=which, same=st.booleans())
     def create_again(self, n: int, same: bool) -> None:
-        """Create a group again: it is refused or unchanged, whatever happened to it."""
+        """Create a group again: Redis refuses it or does not change it."""
         group_id = self.any_id(n)
         definition = self.world.definitions[group_id]
         again = definition if same else [*definition, {"queue": "a", "opts": {}, "when": None}]
@@ -260,7 +260,7 @@ class History(RuleBasedStateMachine):
 
     @rule(n=which)
     def begin_removal(self, n: int) -> None:
-        """Make the first call of a removal and no other."""
+        """Make only the first call of a removal."""
         world = self.world
         group = pick((group for group in world.groups.values() if group.ended), n)
         if group is None:
@@ -278,7 +278,7 @@ class History(RuleBasedStateMachine):
     def finish_removal(self) -> None:
         for group_id in list(self.world.leaving):
             self.world.do(self.world.store.remove(group_id))
-            self.world.observe()  # what a worker had may have ended since the removal began
+            self.world.observe()  # active jobs may have ended since the removal began
             self.world.forget(group_id)
             self.world.look()
 
@@ -294,17 +294,17 @@ class History(RuleBasedStateMachine):
             return True
         return False
 
-    # What drivers do.
+    # Steps of drivers.
 
     @rule(n=which, token=st.sampled_from(["", "{}", "{}-undo"]))
     def settle(self, n: int, token: str) -> None:
-        """Settle once, like a driver that dies afterwards or that comes second."""
+        """Settle once, as a driver that then dies, or as a second driver."""
         group_id = self.any_id(n)
         self.world.settle(group_id, token.format(group_id))
 
     @rule(n=which)
     def give_up_workers(self, n: int) -> None:
-        """Settle after the grace for missing workers."""
+        """Settle after the grace period for missing workers."""
         self.world.settle(self.any_id(n), "", patient=False)
 
     @rule(n=which)
@@ -321,18 +321,18 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def resync(self) -> None:
-        """Resync all groups that have not ended; it repairs nothing unless a wake-up was missed."""
+        """Settle all unfinished groups; none needs a repair unless a wake-up was missed."""
         self.world.empty_wakeups()
         for token in self.world.do(self.world.store.wakeups.parked()):
             group = self.world.groups[names.group_of_wakeup(token)]
             excused = group.unheard or group.deaf or group.is_waiting_to_end
             repaired = self.world.settle(group.id, "")
-            assert excused or not repaired, f"nobody would have woken {group.id}"
+            assert excused or not repaired, f"{group.id} got no wake-up"
         self.world.empty_wakeups()
         for group in self.world.groups.values():
             self.world.check_settled(group)
 
-    # And the end: let workers work, and every group ends and can be removed.
+    # After the last step: workers run all jobs, then every group must end and be removable.
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
@@ -361,14 +361,14 @@ class History(RuleBasedStateMachine):
             while world.held:
                 self.complete(0)
         for group in list(world.groups.values()):
-            assert group.ended, f"{group.id} does not end: it is {group.state}"
+            assert group.ended, f"{group.id} did not end: it is still {group.state}"
             self.remove_group(0)
         self.finish_removal()
         world.check_removed()
 
 
 def run_histories(ground_: Ground, settings_: settings) -> None:
-    """Run as many histories as the settings demand; raise the first failure."""
+    """Run the number of histories in the settings; raise the first failure."""
 
     class Here(History):
         ground = ground_

@@ -1,7 +1,7 @@
 """A blocking Redis client with an asynchronous interface, and coroutines without a loop.
 
-Histories are a hundred thousand small steps without concurrency. An event loop would take several
-times as long as the steps. Nothing that is awaited here has to wait.
+Histories consist of about 100,000 small steps without concurrency. An event loop would take several
+times as long as the steps themselves, and no coroutine here ever has to wait.
 """
 
 from collections.abc import Callable, Coroutine
@@ -19,7 +19,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         work.send(None)
     except StopIteration as done:
         return cast(T, done.value)
-    raise AssertionError("somebody waits for what is not there")
+    raise AssertionError("the coroutine had to wait")
 
 
 def connect(url: str) -> Redis:

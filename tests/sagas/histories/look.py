@@ -1,4 +1,4 @@
-"""Read all queues, ledgers and groups at one moment, in one round trip."""
+"""Reads all queues, ledgers and groups at one moment, in one round trip."""
 
 import json
 from collections.abc import Mapping
@@ -74,9 +74,9 @@ class Seen:
     places: list[tuple[str, Place]]
     books: list[tuple[str, str]]
     ghosts: list[str]
-    missed: set[str]  # members whose workers the scripts look for
+    missed: set[str]  # active members that the scripts found without a worker
     parked: dict[str, float]
-    unfinished: list[str]  # what a resync would settle
+    unfinished: list[str]  # groups that a resync would settle
     wakeups: list[str]
     events: list[tuple[str, str, Event]]
 
@@ -85,7 +85,7 @@ class Seen:
 
 
 class Looker:
-    """Reads everything with one script, which contains the reading scripts of a folder."""
+    """Reads everything with one script that includes the read scripts of a folder."""
 
     def __init__(self, redis: Redis, prefix: str, folder: Path) -> None:
         self._redis = redis
@@ -96,7 +96,7 @@ class Looker:
         self._look = Script("look", text, (), ("prefix", "queues", "groups"))
 
     async def look(self, queues: Mapping[str, str], groups: list[str]) -> Seen:
-        """Read these queues, with their events after an id, and these groups."""
+        """Read these groups and these queues, each queue with its events after an id."""
         slots = {"queues": json.dumps(queues), "groups": json.dumps(groups)}
         answer = await self._look(self._redis, prefix=self._prefix, **slots)
         return _parse(groups, json.loads(answer))

@@ -1,8 +1,8 @@
-"""What a saga must do, in plain Python: no Redis, no Lua, no clock.
+"""A model of a saga in plain Python: no Redis, no Lua, no clock.
 
-The first half is what stock clients do to one job, the second what settling does to a group. Where
-the scripts may choose (which members a bounded call drops first), the model takes their choice as
-an argument and checks that it was allowed.
+The first half models what stock clients do to one job, the second half how a group is settled. The
+scripts may choose, for example, which members a call drops first. The model takes such a choice as
+an argument and checks that it is allowed.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from typing import Literal
 Place = Literal["waiting", "delayed", "active", "completed", "failed", "gone"]
 Book = Literal["open", "done", "failed", "nowhere"]
 
-# How often stock workers let a job stall before they give it up.
+# How often a job may stall before stock workers fail it.
 MAX_STALLS = 1
 
 
 @dataclass(eq=False)
 class Job:
-    """One job: where its queue has it, and where the ledger has it."""
+    """One job: its place in the queue, and its place in the ledger."""
 
     id: str
     queue: str
@@ -31,7 +31,7 @@ class Job:
     tries: int = 0
     stalls: int = 0
     locked: bool = False
-    suspected: bool = False  # of having stalled, by its queue's last check
+    suspected: bool = False  # marked as possibly stalled by the last check of its queue
     doomed: bool = False  # stalled too often: the next worker fails it
     ever_completed: bool = False
 
@@ -44,12 +44,12 @@ class Job:
         return self.place in {"waiting", "delayed"}
 
     def take(self) -> None:
-        """A worker starts it."""
+        """Start the job in a worker."""
         self.place, self.locked = "active", True
         self.starts += 1
 
     def complete(self) -> None:
-        """Its worker reports success; the ledger records it if the job was open."""
+        """Complete the job; the ledger records it if the job was open."""
         self._leave_worker("completed")
         self.tries += 1
         self.ever_completed = True
@@ -57,7 +57,7 @@ class Job:
             self.book = "done"
 
     def fail(self, finally_: bool) -> None:
-        """Its worker reports failure: the last one, or one of several."""
+        """Fail one attempt, or fail the job if it was the last attempt."""
         self.tries += 1
         if finally_ or self.tries >= self.attempts:
             self._leave_worker("failed")
@@ -68,11 +68,11 @@ class Job:
             self._leave_worker("delayed" if self.backoff else "waiting")
 
     def lose_worker(self) -> None:
-        """Its worker dies, and its lock expires."""
+        """Remove the lock, as when the worker dies and the lock expires."""
         self.locked = False
 
     def check_stall(self) -> None:
-        """Its queue checks for active jobs without a lock: marks them first, then frees them."""
+        """Check for a stall: the first check marks the job, the second returns it to its queue."""
         if self.suspected and not self.locked:
             self._leave_worker("waiting")
             self.stalls += 1
@@ -81,17 +81,17 @@ class Job:
             self.suspected = True
 
     def promote(self) -> None:
-        """Its delay ends."""
+        """Move the job from delayed to waiting."""
         self.place = "waiting"
 
     def retry(self, booked: bool = True) -> None:
-        """It is retried by hand; 5.x's bulk retry does not change the ledger."""
+        """Retry the job manually; the bulk retry of 5.x does not change the ledger."""
         if booked and (self.place, self.book) in {("failed", "failed"), ("completed", "done")}:
             self.book = "open"
         self.place = "waiting"
 
     def vanish(self) -> None:
-        """It is removed or drained; the ledger keeps a result, and loses an open job."""
+        """Remove the job; the ledger keeps its result, but loses the job if it was open."""
         self._leave_worker("gone")
         if self.book == "open":
             self.book = "nowhere"
@@ -108,13 +108,13 @@ class Member(Job):
     when: Literal["Completed", "Started"] | None = None
     undo: Job | None = None
     cancelled: bool = False
-    removed: bool = False  # found to be nowhere
-    missed: bool = False  # seen at work without a worker
-    unkept: frozenset[str] = frozenset()  # in which of the last places it does not stay
+    removed: bool = False  # a harvest found it in no part of the ledger
+    missed: bool = False  # seen active without a worker
+    unkept: frozenset[str] = frozenset()  # places from which retention removes it
 
     @property
     def status(self) -> str:
-        """What a reader of the group sees."""
+        """The status that a reader of the group sees."""
         if self.cancelled:
             return "cancelled"
         if self.book == "open":
@@ -133,13 +133,13 @@ class Member(Job):
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a call of settle did where the scripts may choose."""
+    """The choices of the scripts in one call of settle."""
 
     cancelled: AbstractSet[str]
     undone: AbstractSet[str]
-    given_up: AbstractSet[str]  # or gone for any other reason
+    given_up: AbstractSet[str]  # and members that are missing for another reason
     missed: AbstractSet[str]
-    more: bool  # whether it left some work for another call
+    more: bool  # whether work is left for another call
 
 
 @dataclass(eq=False)
@@ -150,11 +150,11 @@ class Group:
     members: list[Member]
     state: str = "ACTIVE"
     events: list[str] = field(default_factory=list)
-    # Whether something happened without a wake-up, so that only a resync finds it.
+    # Whether a change caused no wake-up, so that only a resync finds it.
     unheard: bool = False
     # Whether 5.x retried jobs without changing the ledger, so that their results cause no wake-up.
     deaf: bool = False
-    # Whether a member's failure gave it up or, if not, what else did.
+    # Whether a failed member gave it up; if not, `reason` is the cause.
     failed_first: bool = False
     reason: str = ""
     swept: bool = False
@@ -178,12 +178,12 @@ class Group:
 
     @property
     def is_waiting_to_end(self) -> bool:
-        """Whether it compensates and has active members; drivers settle such a group often."""
+        """Whether it is COMPENSATING with open members; drivers settle such a group repeatedly."""
         return self.state == "COMPENSATING" and any(m.book == "open" for m in self.members)
 
     @property
     def counts(self) -> dict[str, int]:
-        """What a reader sees, even while no driver runs."""
+        """The counts that a reader sees, even while no driver runs."""
         statuses = [member.status for member in self.members]
         undos = [undo.book for undo in self.undos]
         return {
@@ -197,7 +197,7 @@ class Group:
         }
 
     def settle(self, chosen: Chosen, budget: int, request: str = "", patient: bool = True) -> None:
-        """Settle by one call that may drop and undo a limited number of members."""
+        """Settle with one call, which may drop and undo at most `budget` members."""
         self._harvest()
         failing = self.state == "ACTIVE" and not self._all_done and (self._failed or bool(request))
         undoing = failing or self.state in {"COMPENSATING", "FAILED", "FAILED_COMPENSATION"}
@@ -238,7 +238,7 @@ class Group:
                 member.removed = True
 
     def _look_for_workers(self, chosen: Chosen, patient: bool) -> None:
-        """Give up a member whose worker is still missing after the grace."""
+        """Give up members whose worker is still missing after the grace period."""
         for member in self.members:
             if member.book == "open" and member.place == "active":
                 if member.missed and not member.locked and not patient:
@@ -246,7 +246,7 @@ class Group:
                         member.vanish()
                         member.book = "failed"
                 elif chosen.more:
-                    # It may not have come so far.
+                    # The call may have stopped before this member.
                     member.missed = member.id in chosen.missed
                 else:
                     member.missed = not member.locked
@@ -277,12 +277,12 @@ class Group:
 
 
 def undo_of(member: Member) -> Job:
-    """Return the undo that a member gets: two attempts, the second after a long while."""
+    """Return the undo of a member: two attempts, the second after a long delay."""
     return Job(f"{member.id}-undo", f"{member.queue}:compensation", attempts=2, backoff=True)
 
 
 def _note_lost(job: Job) -> bool:
-    """Repair what stock clients omit from the ledger; return whether the job was in no part."""
+    """Correct the ledger as a harvest does; return whether the job was in no part of it."""
     if job.book == "failed" and job.place == "completed":
         job.book = "done"
     if job.book == "nowhere":
@@ -297,6 +297,6 @@ def _pick(
     """Return the candidates that a call changed: all, if it reports no work left."""
     picked = [job for job in candidates if job.id in touched]
     names = f"{[job.id for job in picked]} of {[job.id for job in candidates]}"
-    assert len(picked) <= budget, f"a call touched {names}"
-    assert more or len(picked) == len(candidates), f"a call says it is done, and touched {names}"
+    assert len(picked) <= budget, f"a call exceeded its budget: it changed {names}"
+    assert more or len(picked) == len(candidates), f"a call left work: it changed {names}"
     return picked

@@ -1,8 +1,8 @@
 """A queue as stock clients use it: BullMQ's own code and Lua, one step at a time.
 
-A Worker runs concurrently. This class does the same with the same objects, but only when a test
-calls it. Nothing here imitates BullMQ; the one script that the Python package no longer has, the
-bulk retry of 5.x, is read from the Node package.
+A BullMQ Worker runs concurrently. StockQueue uses the same objects, but acts only when a test calls
+it. It does not imitate BullMQ: all scripts are BullMQ's own. The Python package no longer contains
+the bulk retry of 5.x, so that script is read from the Node package.
 """
 
 import json
@@ -35,13 +35,13 @@ class StockConnection:
 
 
 def _lua_in(module: Path) -> str:
-    """Return the script that a module of Node's package holds as its one template literal."""
+    """Return the script in a module of the Node package: its only template literal."""
     _, script, _ = module.read_text().split("`")
     return script
 
 
 class Holder:
-    """A worker with a job, which it may have lost."""
+    """A worker that holds a job, or has lost the job's lock."""
 
     def __init__(self, job: Any, token: str) -> None:
         self.job = job
@@ -58,7 +58,7 @@ class Holder:
         await scripts.moveToFinished(self.job.id, keys, args)
 
     async def fail(self, reason: str, finally_: bool) -> None:
-        """Report failure: unless it is final, BullMQ retries according to the job's options."""
+        """Report failure; BullMQ retries the job according to its options, unless it is final."""
         error = UnrecoverableError(reason) if finally_ else RuntimeError(reason)
         await self.job.moveToFailed(error, self.token)
 
@@ -67,7 +67,7 @@ class StockQueue:
     """One queue."""
 
     def __init__(self, connection: StockConnection, prefix: str, name: str) -> None:
-        # These three are what BullMQ's Job asks of its queue.
+        # BullMQ's Job reads these three attributes of its queue.
         self.backend = RedisBackend(name, connection, prefix=prefix, owns_connection=False)
         self.opts = {"lockDuration": LOCK_MS}
         self.qualifiedName = self.backend.qualifiedName
@@ -92,11 +92,11 @@ class StockQueue:
         await self.backend.promote(job_id)
 
     async def remove(self, job_id: str) -> bool:
-        """Remove a job by hand; BullMQ refuses while it is locked."""
+        """Remove a job; return False if BullMQ refuses because the job is locked."""
         return bool(await self.backend.remove(job_id, remove_children=True))
 
     async def drain(self) -> None:
-        """Remove all that is pending."""
+        """Remove all pending jobs."""
         await self.backend.drain(delayed=True)
 
     async def sweep(self, place: str) -> None:
@@ -104,7 +104,7 @@ class StockQueue:
         await self.backend.cleanJobsInSet(place)
 
     async def retry(self, job_id: str, place: str) -> None:
-        """Run a finished job again by hand."""
+        """Run a finished job again."""
         job = await Job.fromId(self, job_id)
         await job.retry(place)
 
@@ -113,7 +113,7 @@ class StockQueue:
         await self.backend.retryJobs("failed", 1000, _far_future())
 
     async def retry_all_5x(self) -> None:
-        """Retry every failed job as 5.x does, without the ledger."""
+        """Run every failed job again as 5.x does: without a change of the ledger."""
         keys, args = self.backend.scripts.moveJobsToWaitArgs("failed", 1000, _far_future())
         await self._connection.commands["moveJobsToWait5"](keys=keys, args=args)
 
@@ -123,6 +123,6 @@ def _far_future() -> int:
 
 
 def _spell_as_node(value: Any) -> str:
-    """Write JSON as JSON.stringify does: only half a surrogate pair is escaped."""
+    """Write JSON as JSON.stringify does, which escapes only lone surrogates."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return "".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text)

@@ -1,8 +1,8 @@
 """The rules hold in random histories of stock clients, users, API calls and drivers.
 
-300 random histories of up to 50 steps, in parts that run side by side; `make histories` runs 2,000.
-HISTORIES=50 runs fewer, --hypothesis-seed=... runs the same ones again (in every part the same, so
-that one part is enough). hypothesis shrinks a history that breaks a rule to the fewest steps.
+300 random histories of up to 50 steps, in parts that run in parallel; `make histories` runs 2,000.
+HISTORIES=50 runs 50. --hypothesis-seed=... repeats histories; every part then runs the same ones,
+so run only one part. hypothesis shrinks a history that breaks a rule to the fewest steps.
 """
 
 import os
@@ -18,7 +18,7 @@ PARTS = 8
 HISTORIES = int(os.environ.get("HISTORIES", "300"))
 
 
-# Coverage costs these more than all else together, and rests on the tests of single rules.
+# No coverage: it would more than double the time, and the tests of single rules provide it.
 @pytest.mark.no_cover
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(PARTS))

@@ -1,4 +1,4 @@
-"""The histories find each of these bugs, planted in a copy of the Lua.
+"""The histories find each of these bugs, which are planted in a copy of the Lua scripts.
 
 Slow, and therefore deselected by default: `make planted-bugs`.
 """
@@ -144,10 +144,10 @@ def test_the_bug_is_found(name: str, redis_url: str, prefix: str, tmp_path: Path
 
 
 def plant(bug: Bug, folder: Path) -> Path:
-    """Copy the scripts and replace the right text with the bug."""
+    """Copy the scripts and replace the correct text with the bug."""
     shutil.copytree(FOLDER, folder)
     script = folder / bug.file
     text = script.read_text()
-    assert text.count(bug.right) == 1, f"{bug.file} has changed: plant this bug anew"
+    assert text.count(bug.right) == 1, f"{bug.file} has changed: update this bug"
     script.write_text(text.replace(bug.right, bug.wrong))
     return folder

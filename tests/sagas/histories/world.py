@@ -1,7 +1,7 @@
-"""A world of sagas, in Redis and in the model, which are compared after every step.
+"""A world of sagas in Redis and in the model; both are compared after every step.
 
-Stock BullMQ code (stock_queue.py), the scripts and the store change Redis; the same changes are
-made to the model (model.py). `check` compares both.
+Stock BullMQ code (stock_queue.py), the scripts and the store change Redis. A step makes the same
+change in the model (model.py), and `check` compares both.
 """
 
 from collections import Counter
@@ -36,11 +36,11 @@ class World:
         self.looker = ground.kits[budget].looker
         self.definitions: dict[str, Definition] = {}
         self.groups: dict[str, Group] = {}
-        # A group whose removal began promises nothing more but that it can be removed.
+        # Groups whose removal has begun: only the rest of the removal is still checked.
         self.leaving: dict[str, Group] = {}
-        # Jobs that a worker had when the removal of their group began: it may have let them go.
+        # Jobs that were active when the removal of their group began; the removal may skip them.
         self.let_go: set[str] = set()
-        # Jobs of removed groups, which a worker had at that time.
+        # Jobs of removed groups that were active at the time of the removal.
         self.strays: list[Job] = []
         self.holders: dict[str, Holder] = {}
         self.late_holders: list[Holder] = []
@@ -48,15 +48,15 @@ class World:
         self.undos_added: Counter[str] = Counter()
         self.last_event = dict.fromkeys(QUEUES, "0-0")
         self.seen: Seen
-        # Whether the last step went through, with all its checks.
+        # Whether the last step and its checks succeeded.
         self.sound = True
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something in Redis; the world is not sound until it is checked."""
+        """Run an operation in Redis; `sound` is False until the next check."""
         self.sound = False
         return run(work)
 
-    # Who is who.
+    # Lookups in the model.
 
     @property
     def jobs(self) -> list[Job]:
@@ -65,7 +65,7 @@ class World:
         return [*(job for group in groups for job in group.jobs), *self.strays]
 
     def at(self, *places: str, queue: str | None = None) -> list[Job]:
-        """Return the jobs in a place, of all queues or of one."""
+        """Return the jobs in these places, of all queues or of one."""
         return [job for job in self.jobs if job.place in places and queue in {None, job.queue}]
 
     @property
@@ -76,7 +76,7 @@ class World:
     def group_of(self, job: Job) -> Group | None:
         return self.groups.get(job.id.split("-")[0])
 
-    # What is done to both.
+    # Changes of Redis and of the model.
 
     def create(self, definition: Definition) -> None:
         """Create a group."""
@@ -88,14 +88,14 @@ class World:
         self.look()
 
     def vanish(self, job: Job) -> None:
-        """Record that a job was removed by hand, which may cause no wake-up."""
+        """Record that a job was removed manually, which causes no wake-up."""
         group = self.group_of(job)
         if group and job.book == "open":
             group.unheard = True
         job.vanish()
 
     def forget(self, group_id: str) -> None:
-        """Record that a group was removed with all its jobs except those with a worker."""
+        """Record that a group was removed with all its jobs except the active ones."""
         group = self.groups.pop(group_id, None) or self.leaving.pop(group_id)
         for job in group.jobs:
             job.book = "nowhere"
@@ -130,7 +130,7 @@ class World:
         return settled is not None and settled.repaired
 
     def note_settled(self, group: Group, request: str, more: bool, patient: bool = True) -> None:
-        """Settle in the model, given what the scripts chose and whether they left work."""
+        """Settle a group in the model, with the choices that the scripts made."""
         chosen = Chosen(
             cancelled={job for job, status in self.seen.statuses.items() if status == "cancelled"},
             undone={job.removesuffix("-undo") for job in self.undos_added},
@@ -147,9 +147,9 @@ class World:
                 return
             token = self.seen.wakeups[0]
             self.settle(names.group_of_wakeup(token), token)
-        raise AssertionError(f"the wake-up list never empties: {self.seen.wakeups}")
+        raise AssertionError(f"the wake-up list does not become empty: {self.seen.wakeups}")
 
-    # What must be true.
+    # Checks.
 
     def look(self) -> None:
         """Read Redis and compare it with the model."""
@@ -167,7 +167,8 @@ class World:
                 self.events[fields["groupId"]].append(f"{kind} {fields.get('state', '')}".strip())
             elif kind == "added" and queue.endswith(":compensation"):
                 self.undos_added[fields["jobId"]] += 1
-        # Nobody knows how far a removal came, nor what a driver did to the rest.
+        # A removal may have stopped anywhere, and a driver may have settled the rest: the model of
+        # such a group follows Redis.
         places = dict(self.seen.places)
         for group in self.leaving.values():
             for member in group.members:
@@ -177,7 +178,7 @@ class World:
                 job.place = places.get(job.id, "gone")
 
     def check(self) -> None:
-        assert self.seen.ghosts == [], "a worker would find these jobs without a name"
+        assert self.seen.ghosts == [], "these jobs are in a queue, but have no hash"
         there = sorted((job.id, job.place) for job in self.jobs if job.place != "gone")
         same("jobs", self.seen.places, there)
         booked = [job for group in self.groups.values() for job in group.jobs]
@@ -222,12 +223,12 @@ class World:
                 assert member.ever_completed or (member.when == "Started" and member.starts)
         if not group.ended:
             looked_at = group.id in self.seen.unfinished or self.seen.is_woken(group.id)
-            assert looked_at, f"nobody will ever look at {group.id}"
+            assert looked_at, f"no wake-up and no resync will settle {group.id}"
 
     def check_settled(self, group: Group) -> None:
         """Check that no work is left for a driver."""
         if group.all_ended:
-            assert group.ended, f"all of {group.id} has ended, and it is {group.state}"
+            assert group.ended, f"all jobs of {group.id} have ended, but it is {group.state}"
         if group.state == "ACTIVE":
             assert all(member.book in {"open", "done"} for member in group.members)
         if group.all_ended and group.state != "COMPLETED" and not group.deaf:
@@ -265,16 +266,16 @@ class World:
 
 
 def same(what: str, seen: object, expected: object) -> None:
-    """Check that Redis and the model have the same groups."""
+    """Check that a value in Redis equals the value in the model."""
     assert seen == expected, f"{what}: {seen} should be {expected}"
 
 
-# The options with which a history has a job removed, and where it then does not stay.
+# The options with which retention removes a job -> the place from which it removes the job.
 UNKEPT = {"removeOnComplete": "completed", "removeOnFail": "failed"}
 
 
 def planned(group_id: str, definition: Definition) -> Plan:
-    """Return a definition as it is sent to Redis."""
+    """Return the plan of a definition, for Redis."""
     opts = {"attempts": 2, "backoff": A_LONG_WHILE}
     jobs = [
         {"name": f"m{n}", "queueName": member["queue"], "opts": member["opts"]}
@@ -289,7 +290,7 @@ def planned(group_id: str, definition: Definition) -> Plan:
 
 
 def modelled(group_id: str, definition: Definition) -> Group:
-    """Return a definition as the model has it."""
+    """Return the group of a definition, for the model."""
     members = [
         Member(
             f"{group_id}-{n}",

@@ -17,7 +17,7 @@ from testbed.support.waiting import eventually
 
 PREFIX = "bull"
 DOOMED = Path(__file__).with_name("doomed_driver.py")
-# What a crash of Redis interrupts is taken up again when its lock has expired.
+# A job that a crash of Redis interrupted runs again after its lock has expired.
 SHORT_LOCK: dict[str, Any] = {"lockDuration": 2000, "stalledInterval": 500}
 MANY = 260  # more members than one call may undo
 
@@ -88,7 +88,7 @@ async def read(groups: JobGroups, group_id: str) -> GroupState:
 
 async def assert_undone_once(groups: JobGroups, group_id: str, members: int) -> None:
     """Check that the group ended as it does without a crash."""
-    await Driver(groups.store).drain()  # a last wake-up may still stand there, with nothing to do
+    await Driver(groups.store).drain()  # one entry without work may still be on the wake-up list
     state = await read(groups, group_id)
     assert state.state == "FAILED"
     assert state.completed_count == state.undo_count == state.undone_count == members - 1

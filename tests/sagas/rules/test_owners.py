@@ -93,7 +93,7 @@ async def test_the_stream_of_an_owner_is_trimmed(sagas: Sagas) -> None:
         pipeline.xadd(stream, {"group": "another"})
     await pipeline.execute()
     await sagas.groups.cancel_group("mine")
-    # Redis lets go of a hundred entries at a time, and not of one more than it must.
+    # Redis trims a stream in blocks of a hundred entries, so slightly more than the limit are left.
     assert 10_000 <= await sagas.redis.xlen(stream) < 10_100
 
 
@@ -192,7 +192,7 @@ async def test_a_group_is_read_with_its_jobs_and_the_incarnation(sagas: Sagas) -
     await store.create([owned("mine", job("charge"), job("ship"))])
     incarnation = await store.incarnation()
     await sagas.redis.script_flush()
-    group = await store.read("mine")  # so that Redis knows one of the scripts, and not the others
+    group = await store.read("mine")  # so that Redis has one of the scripts, but not the others
     found = await store.read_with("mine", jobs=True, incarnation=True)
     jobs = await store.read_jobs("mine")
     assert found == (group, jobs, incarnation)
@@ -206,7 +206,7 @@ async def test_a_group_is_created_and_read_in_one_round_trip(
 ) -> None:
     store = sagas.groups.store
     plan = owned("mine", job("charge"), job("ship"))
-    await store.create_and_read(owned("before", job("charge")))  # so that Redis knows the scripts
+    await store.create_and_read(owned("before", job("charge")))  # so that Redis has the scripts
     trips: list[list[Any]] = []
 
     async def counted(*arguments: Any) -> list[Any]:
@@ -218,7 +218,7 @@ async def test_a_group_is_created_and_read_in_one_round_trip(
         made = await store.create_and_read(plan)
     assert len(trips) == 1
     assert made == (await store.read("mine"), await store.read_jobs("mine"), "")
-    assert await store.create_and_read(plan) == made  # it is there
+    assert await store.create_and_read(plan) == made  # the group already exists
     refused = await store.create_and_read(owned("mine", job("charge")))
     assert isinstance(refused, GroupExistsError)
     await sagas.redis.set(f"{sagas.prefix}:_jobgroups:corrupt", "a text")

@@ -71,7 +71,7 @@ async def test_a_member_waiting_for_a_retry_is_cancelled_while_compensating(
     await client.heard("started", name="reserve")
     await client.work("payments", {"charge": fails_for_good()})
     await sagas.reaches(order.group_id, state="COMPENSATING")
-    # It goes back to wait behind a job that keeps its only worker busy.
+    # It returns to its queue, whose only worker is busy with another job.
     await client.add("inventory", "other", removeOnComplete=True)
     await client.release("reserve")
 
@@ -86,12 +86,12 @@ async def test_a_stalled_member_is_cancelled_while_compensating(
     sagas: Sagas, stock: ClientStarter
 ) -> None:
     order = await sagas.add(job("charge"), job("reserve", "inventory"))
-    doomed, other = await stock(), await stock()
+    doomed, other = await stock(own=True), await stock()
     await doomed.work("inventory", {"reserve": hangs()}, **SHORT_LOCK)
     await doomed.heard("started", name="reserve")
     await other.work("payments", {"charge": fails_for_good()})
     await sagas.reaches(order.group_id, state="COMPENSATING")
-    # Whoever finds it stalled has no hand free for it.
+    # The worker that finds it stalled is busy and cannot run it.
     await other.work("inventory", {"other": hangs()}, **SHORT_LOCK)
     await other.add("inventory", "other", removeOnComplete=True)
     await other.heard("started", name="other")
@@ -112,7 +112,7 @@ async def test_a_member_without_a_worker_delays_the_end_for_the_grace_only(
         job("reserve", "inventory"),
         undos={"reserve": undo("restock", when="Started")},
     )
-    doomed, other = await stock(), await stock()
+    doomed, other = await stock(own=True), await stock()
     await doomed.work("inventory", {"reserve": hangs()}, **SHORT_LOCK)
     await doomed.heard("started", name="reserve")
     await doomed.kill()
@@ -294,7 +294,7 @@ async def test_a_group_that_lost_keys_is_not_created_again(sagas: Sagas) -> None
     async def has_looked_round() -> bool:
         return sagas.driver.counters.resyncs > 0
 
-    # Later it would tidy up what stands for nothing.
+    # Wait for the first resync: if it ran later, it would remove what is left of the group.
     await eventually(has_looked_round)
     await sagas.groups.add_group("order", [job("charge")], group_id="order-1")
     key, aside = (f"{sagas.prefix}:{where}:groups:order-1" for where in ("payments", "aside"))

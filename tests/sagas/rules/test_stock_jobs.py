@@ -1,7 +1,7 @@
 """A job added by us has the same keys as the same job added by a stock client.
 
-A stock client fills one queue, and we fill another with jobs of the same ids at the same
-millisecond. Every difference must be in the table below.
+A stock client adds jobs to one queue, and we add jobs with the same ids and the same time to
+another. Every difference must be in the table below.
 """
 
 import json
@@ -33,24 +33,22 @@ class Allowed:
 
 NODE = ("bullmq5", "bullmq6")
 ALLOWED = (
-    Allowed("id", "the counter of automatic ids; ours are our own"),
-    Allowed("meta version", "a Queue of Node's signs its name", NODE),
+    Allowed("id", "the counter of automatic ids; our jobs have ids of their own"),
+    Allowed("meta version", "a Queue in Node stores its name and version", NODE),
     Allowed("groups*", "the group itself"),
-    Allowed("job * parentKey", "the ledger: BullMQ books a job's end under its parent"),
+    Allowed("job * parentKey", "the ledger: BullMQ records the end of a job at its parent"),
     Allowed("job * parent", "the ledger"),
-    Allowed("job * opts group", "how a stock client sees that a job has a group"),
-    Allowed("job * opts removeOn*", "a job swept before its group ends could not be undone"),
-    Allowed("job * opts jobId", "stock clients note that an id was chosen"),
-    Allowed("job * opts timestamp", "how this test sets a stock client's clock"),
-    Allowed("job * opts delay", "Python spells a default out", ("python",)),
-    Allowed("job * data", "Python escapes what is not ASCII", ("python",)),
-    Allowed("wait", "later versions leave a paused queue's jobs here ...", FLAVOURS[1:], "paused*"),
-    Allowed(
-        "paused", "... where 5.x would lose them; they find ours here", FLAVOURS[1:], "paused*"
-    ),
+    Allowed("job * opts group", "shows stock clients that a job belongs to a group"),
+    Allowed("job * opts removeOn*", "a job removed before its group ends could not be undone"),
+    Allowed("job * opts jobId", "stock clients store that the caller chose the id"),
+    Allowed("job * opts timestamp", "set by this test instead of the clock of a stock client"),
+    Allowed("job * opts delay", "Python writes a default value", ("python",)),
+    Allowed("job * data", "Python escapes characters that are not ASCII", ("python",)),
+    Allowed("wait", "later versions keep jobs of a paused queue here", FLAVOURS[1:], "paused*"),
+    Allowed("paused", "ours: 5.x loses jobs in wait, others read both", FLAVOURS[1:], "paused*"),
 )
 
-# What is added to the queue, one after the other.
+# The jobs that are added to the queue, in order.
 CASES: dict[str, list[dict[str, Any]]] = {
     "standard": [{}],
     "three of them": [{}, {}, {}],

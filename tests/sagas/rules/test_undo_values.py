@@ -54,7 +54,9 @@ async def put(redis: Redis, key: str) -> None:
 
 
 async def undo_data(redis: Redis, prefix: str, value: Any, escaped: bool) -> tuple[str, str]:
-    """Run a member that returns a value and one that fails; return the note and the undo's data."""
+    """Run one member that returns a value and one that fails; return the value in the ledger
+    and the data of the undo.
+    """
     groups = JobGroups(Store(redis, prefix))
     queue = StockQueue(StockConnection(redis), prefix, "a")
     jobs = [{"name": name, "queueName": "a"} for name in ("charge", "ship")]
@@ -91,7 +93,7 @@ def test_an_undo_receives_exactly_the_result_of_its_member(
 
 
 def sometimes(right: st.SearchStrategy[Any], wrong: st.SearchStrategy[Any]) -> Any:
-    """Draw a right value nine times out of ten."""
+    """Draw a valid value in nine of ten cases, else an invalid one."""
     return st.integers(0, 9).flatmap(lambda n: wrong if n == 9 else right)
 
 

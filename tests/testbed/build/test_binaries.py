@@ -1,4 +1,4 @@
-"""Binaries are found, downloaded or built; an error names what is missing."""
+"""Binaries are found, downloaded or built; error messages name what is missing."""
 
 import os
 import subprocess

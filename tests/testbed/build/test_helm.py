@@ -1,4 +1,4 @@
-"""Helm is the one that HELM names, else the machine's own if it is suitable, else a built one."""
+"""Which Helm is used: the one in HELM, else a suitable one on PATH, else a built one."""
 
 import subprocess
 from pathlib import Path
@@ -11,7 +11,7 @@ from testbed.support.errors import Unavailable
 
 
 class Building:
-    """Replaces the module, whose build would take minutes."""
+    """Replaces the Go module, whose build would take minutes."""
 
     def ensure(self, *_: str) -> Path:
         return Path("/built")

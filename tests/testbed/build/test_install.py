@@ -1,4 +1,4 @@
-"""`make install`: its output, and that it completes an incomplete installation."""
+"""`make install`: its output, and how it completes an incomplete installation."""
 
 import shutil
 from pathlib import Path
@@ -77,7 +77,7 @@ def test_a_demo_needs_less_than_tests_do(
     monkeypatch.setattr(binaries, "find", find)
     monkeypatch.setenv("HELM", "/bin/true")
     assert install.main("demo") == 0
-    # Whoever has all of it sees the demo and nothing else.
+    # If everything is installed, nothing is printed before the demo.
     assert capsys.readouterr().out == ""
     assert install.main() == 0
     said = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The saved diagnostics of namespaces, with a script in place of kubectl."""
+"""The diagnostics that are saved for namespaces; a script replaces kubectl."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""A container engine is found or started; an error says what to do if there is none.
+"""A container engine is found or started; if there is none, the error says what to do.
 
-No engine is needed: scripts stand in for docker, dockerd and apt-get.
+These tests need no engine: scripts replace docker, dockerd and apt-get.
 """
 
 import json
@@ -26,7 +26,7 @@ ProgramMaker = Callable[[str, str], None]
 
 SETPRIV = Path("/usr/bin/setpriv")
 NO_DAEMON = "echo 'Cannot connect to the Docker daemon' >&2; exit 1"
-# It answers where the stand-in for dockerd below is running.
+# It succeeds if the replacement of dockerd below is running.
 DOCKER = """
 case "$DOCKER_HOST" in
   unix://*) test -e "${DOCKER_HOST#unix://}" ;;
@@ -54,7 +54,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Progra
         (folder / name).write_text(f"#!/bin/sh\n{body}\n")
         (folder / name).chmod(0o755)
 
-    # pytest's own folders have names too long for sockets.
+    # The paths of pytest's temporary folders are too long for sockets.
     with tempfile.TemporaryDirectory() as cache:
         monkeypatch.setenv("JOBGROUP_CACHE", cache)
         yield make
@@ -80,7 +80,7 @@ def is_running(folder: Path) -> bool:
 
 @contextmanager
 def run_of_its_own(program: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a program in another process, as root, and wait until its engine runs."""
+    """Run a program in another process, as root, and wait until its engine is running."""
     prelude = "import os, signal; os.geteuid = lambda: 0; from testbed.cluster import engine\n"
     with subprocess.Popen(
         [sys.executable, "-c", prelude + program], cwd=ROOT, stdout=subprocess.PIPE, text=True

@@ -1,6 +1,6 @@
 """The cluster and the images of the end-to-end tests, and the clean-up after errors.
 
-No engine is needed: scripts stand in for docker, kind and kubectl, and note how they were called.
+These tests need no engine: scripts replace docker, kind and kubectl, and record their calls.
 """
 
 import os
@@ -24,7 +24,7 @@ from testbed.support.errors import Unavailable
 
 ProgramMaker = Callable[[str, str], None]
 
-# The images it has are files in a folder. What `import` prints is an image without a name.
+# Its images are files in a folder. `import` prints the id of an image without a name.
 DOCKER = """
 case "$1 $2" in
   "image inspect") test -e "$IMAGES/$(echo "$3" | tr / _)" ;;
@@ -77,7 +77,7 @@ def programs(tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch) -> Pr
 
 @pytest.fixture
 def docker(programs: ProgramMaker, monkeypatch: pytest.MonkeyPatch) -> Docker:
-    """Return an engine whose registry is out of reach, for root without namespaces."""
+    """Return an engine with an unreachable registry, for root without namespaces."""
     programs("docker", DOCKER)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     for module in (builders, base):
@@ -110,7 +110,7 @@ def test_an_image_is_made_once(docker: Docker, calls: Path) -> None:
     assert verbs(calls).count("import") == 1
     calls.write_text("")
     assert obtain(docker) == "made:1"
-    assert set(verbs(calls)) == {"image"}, "a warm run asks, and neither pulls nor makes"
+    assert set(verbs(calls)) == {"image"}, "the second run must not pull or build"
 
 
 def test_an_incomplete_image_gets_no_tag(
@@ -353,7 +353,7 @@ class TestRun:
         programs("helm", 'echo "Error: context deadline exceeded" >&2; exit 1')
         monkeypatch.setenv("HELM", "helm")
         monkeypatch.setenv("KEEP", str(int(keep)))
-        # A run sets these; they are put back with what the test sets.
+        # The run changes these variables; monkeypatch restores them after the test.
         for name in ("KUBECONFIG", "KUBECACHEDIR", "E2E_KUBECTL", *IMAGES):
             monkeypatch.setenv(name, "")
         monkeypatch.delenv("E2E_FAILURES", raising=False)
@@ -365,7 +365,7 @@ class TestRun:
         assert said.err.endswith(f"Logs and events are in {folder}.\n")
         events = folder / installation.NAMESPACE / "events.txt"
         assert events.read_text() == "no room for the pod\n"
-        # Before the cluster is gone; and one to look at stays.
+        # Diagnostics are saved before the cluster is deleted; with KEEP it is not deleted.
         called = calls.read_text().splitlines()
         deleted = [n for n, call in enumerate(called) if call.startswith("kind delete")]
         (asked,) = [n for n, call in enumerate(called) if "get events" in call]

@@ -19,7 +19,7 @@ from testbed.servers.processes import is_running
 from testbed.support.waiting import wait_for
 
 PICTURE = ROOT / "docs" / "demo.svg"
-# -o: take the virtual environment for installed, this is about what is run in it.
+# -o: treat the virtual environment as installed.
 MAKE = ("make", "--no-print-directory", "-o", ".venv/.installed", "demo")
 BARE = (sys.executable, "-m", "testbed.demo")
 
@@ -28,7 +28,7 @@ Starter = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[Starter]:
-    """Start demos whose files are all in the test's folder; all end with the test."""
+    """Start demos with all their files in the test's folder; kill them after the test."""
     running: list[subprocess.Popen[str]] = []
 
     def start(*command: str, **env: str) -> subprocess.Popen[str]:
@@ -54,7 +54,7 @@ def demo(tmp_path: Path) -> Iterator[Starter]:
 
 
 def left(folder: Path) -> list[str]:
-    """Return the commands of the processes that use a folder, as all parts of a demo do."""
+    """Return the commands of the processes that use a folder; all parts of a demo use one."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -80,7 +80,7 @@ def read_until(process: subprocess.Popen[str], *texts: str) -> str:
 
 
 def steady(lines: list[str]) -> set[str]:
-    """Return the lines without what differs from run to run: times, ages, and passing states."""
+    """Return the lines without parts that differ in each run: times, ages, short states."""
     passing = "|".join(words for _, _, words in JOBS.values())
     kept = set()
     for line in lines:
@@ -148,7 +148,7 @@ def test_it_waits_for_the_user_and_ctrl_c_ends_it(demo: Starter, tmp_path: Path)
         'jobgroup.jobgroups.dev "order-123" deleted',
     ):
         assert expected in said
-    # A queue without workers is reported, and a job that no worker knows fails.
+    # The demo reports a queue without workers, and a job fails if no worker knows it.
     strange = """
         {"apiVersion": "jobgroups.dev/v1alpha1", "kind": "JobGroup", "metadata": {"name": "song"},
          "spec": {"jobs": [{"name": "sing", "queueName": "%s"}]}}"""

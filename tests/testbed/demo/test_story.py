@@ -187,7 +187,7 @@ def test_a_pod_is_printed_when_it_starts_and_when_it_ends() -> None:
     told = [plain(story.of_pod(*change)) for change in itertools.pairwise(life)]
     said = [line.removeprefix("pod         undoer-1 ") for lines in told for line in lines]
     assert said == ["starts", "runs", "is terminating", "is gone"]
-    assert told[1] == told[4] == [], "what a person would not look for is not told"
+    assert told[1] == told[4] == [], "these changes are not printed"
 
 
 # The screen
@@ -216,7 +216,7 @@ class Terminal(io.StringIO):
         (True, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
     ],
 )
-def test_colours_are_for_a_terminal_that_wants_them(
+def test_colours_are_used_only_if_the_terminal_supports_them(
     monkeypatch: pytest.MonkeyPatch, is_terminal: bool, env: dict[str, str], colours: bool
 ) -> None:
     for name, value in {"NO_COLOR": "", "FORCE_COLOR": "", "TERM": "xterm", **env}.items():

@@ -1,7 +1,7 @@
 """`make image`: the builder, the content of the build's context, and errors.
 
-Scripts stand in for docker and buildah, and note how they were called; the image itself is built
-and looked into by the end-to-end tests.
+Scripts replace docker and buildah, and record their calls. The end-to-end tests build the image and
+check its content.
 """
 
 import os
@@ -16,7 +16,7 @@ from testbed.cluster.engine import Engine
 from testbed.images import make_image, project
 
 NAME = f"jobgroup-operator:{__version__}"
-# Has the base image and nothing else; of a build it keeps the names of all files it was given.
+# It has the base image only. A build stores the names of all files in its context.
 TOOL = """
 case "$1 $2" in
   "info "*) test -n "$ENGINE" ;;
@@ -28,7 +28,7 @@ esac"""
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Set an empty cache and wheels without a download; return a log of the calls."""
+    """Set an empty cache, and replace the download of wheels; return the log of the calls."""
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     (wheels / "some.whl").touch()
@@ -39,7 +39,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("IMAGE", "BASE", "BUILDER", "ENGINE"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "bin").mkdir()
-    # Nothing else is on it: a machine may have a docker or a buildah of its own.
+    # PATH has no other folder, because the machine may have docker or buildah.
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     return tmp_path / "calls"
 

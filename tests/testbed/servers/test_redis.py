@@ -1,4 +1,4 @@
-"""The Redis of the tests: private, on a free port, and ended with its owner."""
+"""The Redis of the tests: private, on a free port, and stopped when its owner ends."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ def test_a_crash_loses_everything_unless_it_is_persistent(tmp_path: Path) -> Non
         with RedisServer(folder, persistent=persistent) as server:
             with Redis.from_url(server.url) as client:
                 client.set("k", 1)
-                # With appendfsync everysec the write itself is in the kernel's hands at once.
+                # With appendfsync everysec, the write has already reached the kernel.
                 server.kill()
                 server.start_again()
             with Redis.from_url(server.url) as client:

@@ -1,4 +1,4 @@
-"""Stock BullMQ clients of all three flavours behave as a test scripts them."""
+"""Stock BullMQ clients of all three flavours run jobs as a test defines."""
 
 from collections.abc import Awaitable, Callable
 
@@ -71,7 +71,7 @@ async def test_it_hangs_until_released(
 async def test_the_job_of_a_killed_worker_is_run_by_another(
     stock: ClientStarter, queue: QueueNamer
 ) -> None:
-    first, second = await stock(), await stock()
+    first, second = await stock(own=True), await stock()
     await first.work(queue("q"), {"slow": hangs()}, **SHORT_LOCK)
     job = await first.add("q", "slow")
     await first.heard("started", id=job)
@@ -83,7 +83,7 @@ async def test_the_job_of_a_killed_worker_is_run_by_another(
 async def test_a_frozen_worker_loses_its_lock_and_its_late_result_is_rejected(
     stock: ClientStarter, redis: Redis, prefix: str, queue: QueueNamer
 ) -> None:
-    first, second = await stock(), await stock()
+    first, second = await stock(own=True), await stock()
     await first.work(queue("q"), {"slow": hangs(then=returns("first"))}, **SHORT_LOCK)
     job = await first.add("q", "slow")
     await first.heard("started", id=job)
@@ -116,7 +116,7 @@ async def test_an_unknown_order_ends_the_wait(stock: ClientStarter) -> None:
 
 
 async def test_a_dead_client_ends_the_wait(stock: ClientStarter) -> None:
-    client = await stock()
+    client = await stock(own=True)
     await client.kill()
     with pytest.raises(RuntimeError, match="never reported anything"):
         await client.heard("anything")

@@ -1,4 +1,4 @@
-"""Grants compared with calls, and with the audit log of a real API server."""
+"""Grants are compared with calls, also with those in the audit log of a real API server."""
 
 import json
 from collections.abc import Iterator
@@ -89,7 +89,7 @@ ME = ("sagas", "operator")
             [role("ClusterRole", "READ", PODS), binding("ClusterRoleBinding", "READ", ME)],
             {GET, Grant("list", "", "pods")},
         ),
-        # A cluster's role that is granted in one namespace.
+        # A ClusterRole that is bound in one namespace.
         (
             [
                 role("ClusterRole", "READ", PODS),
@@ -97,7 +97,7 @@ ME = ("sagas", "operator")
             ],
             {Grant("get", "", "pods", "shop"), Grant("list", "", "pods", "shop")},
         ),
-        # A role of the same name elsewhere is another one.
+        # Roles of the same name in two namespaces are different.
         (
             [
                 role("Role", "scale", WEB, namespace="shop"),

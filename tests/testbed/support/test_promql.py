@@ -22,7 +22,7 @@ groups:
 
 
 def lamps(**rooms: float) -> dict[str, Scrape]:
-    """Return the scrape of a replica with lamps in some rooms."""
+    """Return the scrape of a replica with one lamp in each of these rooms."""
     return {"one": Scrape({}, {("lamp", (("room", room),)): on for room, on in rooms.items()})}
 
 
@@ -34,12 +34,12 @@ def test_an_alert_fires_once_it_has_held_for_long_enough() -> None:
     assert firing([*lasting(dark, 600), *light], RULES) == {}
 
 
-def test_an_alert_that_began_with_the_history_is_no_older_than_it() -> None:
+def test_an_alert_fires_only_after_its_duration_from_the_start_of_a_history() -> None:
     assert firing(lasting(lamps(hall=0), 120), RULES) == {}
     assert firing(lasting(lamps(hall=0), 150), RULES) == {"Dark": [{"room": "hall"}]}
 
 
-def test_two_rooms_one_after_the_other_do_not_fire_for_one() -> None:
+def test_the_durations_of_two_series_are_not_added() -> None:
     history = [*lasting(lamps(hall=0, attic=1), 90), *lasting(lamps(hall=1, attic=0), 90)]
     assert firing(history, RULES) == {}
 
