@@ -30,6 +30,8 @@ from handlers.telemetry.metrics import Metrics
 from handlers.telemetry.redis_probe import RedisProbe
 from handlers.telemetry.state import StateCollector
 from handlers.workerpools.controller import PoolController
+from handlers.workerpools.scaler import Scaler
+from handlers.workerpools.targets import Targets
 from jobgroup import Driver, Store, __version__, connect
 from jobgroup.resource.kinds import JOBGROUP, KINDS, WORKERPOOL
 
@@ -70,9 +72,9 @@ class Operator:
         self._store = Store(connect(redis.url), redis.prefix, observer=self._metrics)
         self._redis = RedisProbe(self._store, redis.location, self._is_leader)
         self._driver = Driver(self._store)
-        self._pools = PoolController(
-            self._api, self._store.queues, WorkQueue(), is_leader=self._is_leader
-        )
+        queues = self._store.queues
+        scaler = Scaler(self._api, queues, Targets(self._api), self._is_leader)
+        self._pools = PoolController(self._api, queues, WorkQueue(), scaler)
         registry.register(
             StateCollector(
                 is_leader=self._is_leader,

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import kopf
 
+from handlers.kube import leader
 from handlers.kube.client import MERGE, ApiClient, ApiError, Conflict, raise_recursion_limit, ref_of
 from handlers.kube.leader import Lease
 from handlers.settings import Settings, SettingsError, read_settings
@@ -200,7 +201,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the hook; an error is one line."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     # The hook acquires the lease, but is no replica: its messages about leading would mislead.
-    logging.getLogger("handlers.kube.leader").setLevel(logging.WARNING)
+    logging.getLogger(leader.__name__).setLevel(logging.WARNING)
     if len(arguments) != 1:
         logger.critical("usage: python -m handlers.uninstall DEPLOYMENT")
         return 2

@@ -14,6 +14,7 @@
 -- @include keys_of
 -- @include names
 -- @include owned_keys
+-- @include state_scores
 -- @include call_in_batches
 -- @include open_queue
 -- @include add_job
@@ -22,6 +23,7 @@ local parked, now, prefix, plans = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 
 -- Shared by all groups of a call: each queue is read once and its workers are woken once.
 local queues, created = {}, {}
+local score = state_scores().ACTIVE + now
 
 local function create_group(digest, plan)
   local group = cmsgpack.unpack(plan)
@@ -75,7 +77,7 @@ local function create_group(digest, plan)
     "totalJobs", #members, "completedCount", "0", "failedCount", "0", "cancelledCount", "0",
     "compensation", group.compensation, "revision", "1", "counts", "ACTIVE 0 0 0 0 0 0")
   redis.call("ZADD", k.index, now, gid)
-  created[#created + 1] = now
+  created[#created + 1] = score
   created[#created + 1] = gid
   return 1
 end

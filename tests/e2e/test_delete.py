@@ -1,7 +1,7 @@
-"""Deleting a running saga undoes it first; `kubectl delete` returns when that is done."""
+"""Deleting a running saga undoes it first; the object exists until that is done."""
 
 from jobgroup.resource.kinds import JOBGROUP
-from tests.e2e.stage import NEVER, PATIENCE_SECONDS, Stage
+from tests.e2e.stage import NEVER, Stage
 
 
 def test_a_running_saga_is_undone_before_it_is_gone(stage: Stage) -> None:
@@ -9,10 +9,10 @@ def test_a_running_saga_is_undone_before_it_is_gone(stage: Stage) -> None:
     stage.saga("trip", stage.job("book"), stage.job("board", delay=NEVER), undos={"book": {}})
     stage.sees("trip", state="ACTIVE", progress="1/2")
 
-    stage.kubectl("delete", "jobgroup", "trip", f"--timeout={PATIENCE_SECONDS}s")
+    stage.user.delete(JOBGROUP.name, "trip")
+    stage.user.wait_gone(JOBGROUP.name)
 
     assert stage.trail() == ["began book", "ended book", "began undo-book", "ended undo-book"]
-    assert stage.user.find(JOBGROUP.name) == []
 
 
 def test_a_saga_with_a_ttl_is_deleted_after_it_has_ended(stage: Stage) -> None:

@@ -11,7 +11,7 @@ import pytest
 from jobgroup.resource.kinds import WORKERPOOL
 from testbed.cluster.installation import REDIS_ALIAS
 from testbed.support import examples
-from tests.e2e.stage import PATIENCE_SECONDS, Stage
+from tests.e2e.stage import Stage
 
 
 @pytest.fixture
@@ -33,10 +33,6 @@ def books(shop: Stage) -> dict[str, dict[str, str]]:
 
 def test_an_order_is_fulfilled(shop: Stage) -> None:
     shop.apply_example("order.yaml")
-
-    shop.kubectl(
-        "wait", "--for=condition=Finished", "jobgroup/order-123", f"--timeout={PATIENCE_SECONDS}s"
-    )
 
     shop.sees("order-123", state="COMPLETED", progress="3/3")
     assert books(shop) == examples.BOOKS

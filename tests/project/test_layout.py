@@ -16,7 +16,12 @@ LOCKS = [
 
 
 def entries(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir() if path.name != "__pycache__"}
+    """Return the entries of a folder without those that Python and pip create."""
+    return {
+        path.name
+        for path in folder.iterdir()
+        if path.name != "__pycache__" and path.suffix != ".egg-info"
+    }
 
 
 def test_operator_is_a_source_root_and_never_a_package() -> None:

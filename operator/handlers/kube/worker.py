@@ -1,7 +1,7 @@
 """How a worker of any controller processes one object of its work queue.
 
-It is the only place that queues an object again: after the wait that its reconcile returned, or
-with the delay of the rate limiter after an error.
+Afterwards it queues the object again: after the wait that the reconcile returned, or with the delay
+of the rate limiter after an error. A reconcile never queues its own object.
 """
 
 import logging

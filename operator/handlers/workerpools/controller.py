@@ -10,7 +10,7 @@ Pools are few and small, so all of them are kept in memory.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from handlers.kube.client import ApiClient, ApiError, Conflict, Ref
 from handlers.kube.worker import process
@@ -39,13 +39,13 @@ class PoolController:
     """Keeps all pools, counts the jobs of their queues, and has their workloads scaled."""
 
     def __init__(
-        self, api: ApiClient, queues: Queues, queue: WorkQueue[Ref], is_leader: Callable[[], bool]
+        self, api: ApiClient, queues: Queues, queue: WorkQueue[Ref], scaler: Scaler
     ) -> None:
         self.alive_at = time.monotonic()
         self._api = api
         self._queues = queues
         self._queue = queue
-        self._scaler = Scaler(api, queues, is_leader)
+        self._scaler = scaler
         self._pools: dict[str, Pool] = {}
         # Pools taken from the work queue, each with the count of its jobs or a problem.
         self._ready: asyncio.Queue[tuple[Pool, Backlog | Problem]] = asyncio.Queue()
@@ -194,27 +194,31 @@ class PoolController:
         """Scale the workload, or report what prevents it."""
         try:
             is_due = pool.checked_at + RESYNC_SECONDS <= time.monotonic()
-            if is_due and not await self._refresh(pool):
+            if is_due and not await self._update(pool):
                 return None
             if isinstance(found, Problem):
                 return await self._scaler.block(pool, found)
-            if rival := await self._rival(pool):
-                return await self._scaler.block(pool, rival, found)
+            for rival in self._older_rivals(pool):
+                await self._update(rival)
+            if conflict := self._conflict(pool):
+                pool.workload = None
+                return await self._scaler.block(pool, conflict, found)
             return await self._scaler.scale(pool, found)
         except Conflict:
             # The workload or the pool has changed since it was read.
             pool.workload = None
-            await self._refresh(pool)
+            await self._update(pool)
             return 0.0
         except ApiError as error:
-            if error.code != 404 or await self._refresh(pool):
+            if error.code != 404 or await self._update(pool):
                 raise
             return None
 
-    async def _refresh(self, pool: Pool) -> bool:
-        """Read a pool and return whether it exists.
+    async def _update(self, pool: Pool) -> bool:
+        """Read a pool; forget it if it is gone, enqueue it if its spec changed.
 
         A watch that starts again after an interruption does not report what was deleted meanwhile.
+        Return whether the pool exists.
         """
         body = await self._api.read(pool.ref)
         pool.checked_at = time.monotonic()
@@ -225,14 +229,20 @@ class PoolController:
             self._queue.add(pool.ref)
         return True
 
-    async def _rival(self, pool: Pool) -> Problem | None:
-        """Return the problem that an older pool scales the same workload, if one does."""
-        for other in list(self._pools.values()):
-            older = other.target == pool.target and other.age < pool.age
-            if older and await self._refresh(other):
-                pool.workload = None
-                message = f"the WorkerPool {other.ref.name} scales the same workload and is older"
-                return Problem(reasons.CONFLICT, message)
+    def _older_rivals(self, of: Pool) -> list[Pool]:
+        """Return the older pools of the same workload."""
+        return [
+            pool for pool in self._pools.values() if pool.target == of.target and pool.age < of.age
+        ]
+
+    def _conflict(self, pool: Pool) -> Problem | None:
+        """Return a problem if an older pool scales the same workload, else None."""
+        for rival in self._older_rivals(pool):
+            return Problem(
+                reasons.CONFLICT,
+                f"the WorkerPool {rival.ref.name} scales the same workload and is older;"
+                " delete one of the two",
+            )
         reason, message = _ready_condition(pool.body)
         if pool.is_new and reason == reasons.CONFLICT:
             # After a restart, the watch may not have reported the older pool yet.

@@ -109,11 +109,13 @@ def unreadable(refusal: str) -> Problem:
 class Scaler:
     """Scales the workloads of pools."""
 
-    def __init__(self, api: ApiClient, queues: Queues, is_leader: Callable[[], bool]) -> None:
+    def __init__(
+        self, api: ApiClient, queues: Queues, targets: Targets, is_leader: Callable[[], bool]
+    ) -> None:
         self._api = api
         self._queues = queues
+        self._targets = targets
         self._is_leader = is_leader
-        self._targets = Targets(api)
 
     async def block(
         self, pool: Pool, problem: Problem, backlog: Backlog | None = None

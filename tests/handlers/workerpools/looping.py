@@ -11,6 +11,8 @@ from redis.asyncio import Redis
 from handlers.kube.client import JSON, ApiClient, ref_of
 from handlers.kube.workqueue import WorkQueue
 from handlers.workerpools.controller import PoolController
+from handlers.workerpools.scaler import Scaler
+from handlers.workerpools.targets import Targets
 from jobgroup import Store
 from testbed.servers.stock import StockClient
 from testbed.support.stages import PREFIX, Stage
@@ -48,7 +50,8 @@ class Ground:
         self._start()
 
     def _start(self) -> None:
-        self.pools = PoolController(self.api, self._queues, WorkQueue(), lambda: self.is_leader)
+        scaler = Scaler(self.api, self._queues, Targets(self.api), lambda: self.is_leader)
+        self.pools = PoolController(self.api, self._queues, WorkQueue(), scaler)
         self._loop = asyncio.create_task(self.pools.run())
 
     def is_loop(self) -> bool:

@@ -14,6 +14,7 @@ from handlers.kube.client import ApiClient, ApiError, Ref
 from handlers.kube.workqueue import WorkQueue
 from handlers.workerpools.controller import PoolController
 from handlers.workerpools.scaler import Pool, Scaler
+from handlers.workerpools.targets import Targets
 from jobgroup.model.backlog import Backlog
 from jobgroup.resource.kinds import WORKERPOOL
 from jobgroup.resource.workerpool_status import Workload
@@ -48,7 +49,7 @@ def test_a_pool_that_becomes_due_meanwhile_is_counted_with_the_others_of_its_que
     # Each call takes 2 ms. The delays make the pool of `orders` due after different calls.
     for delay in range(40):
         queue = WorkQueue[Ref]()
-        pools = PoolController(cast(ApiClient, None), cast(Queues, None), queue, lambda: True)
+        pools = PoolController(cast(ApiClient, None), cast(Queues, None), queue, cast(Scaler, None))
         (first, first_body), *rest = [
             pool_of(*each) for each in (("a", "mail"), ("p1", "orders"), ("p2", "orders"))
         ]
@@ -71,7 +72,7 @@ async def test_a_failed_read_does_not_make_a_workload_fresh() -> None:
     api = cast(ApiClient, SimpleNamespace(plural=plural, find=find))
     pool = Pool(*pool_of("payers", "payments"))
     pool.workload, pool.read_at = Workload("/path", "1", 1, 1), time.monotonic() - 60
-    scaler = Scaler(api, cast(Queues, None), lambda: True)
+    scaler = Scaler(api, cast(Queues, None), Targets(api), lambda: True)
     for _ in range(3):
         with pytest.raises(ApiError, match="overloaded"):
             await scaler.scale(pool, NOTHING)
@@ -93,7 +94,7 @@ async def test_the_controller_stops_although_a_call_suppressed_the_cancellation(
         return set()
 
     queues = cast(Queues, SimpleNamespace(backlogs=backlogs, stirred=stirred))
-    pools = PoolController(cast(ApiClient, None), queues, WorkQueue(), lambda: True)
+    pools = PoolController(cast(ApiClient, None), queues, WorkQueue(), cast(Scaler, None))
     pools._scaler = cast(Scaler, SimpleNamespace(scale=suppress))
     pools.enqueue(*pool_of("payers", "payments"))
     running = asyncio.create_task(pools.run())
