@@ -7,6 +7,7 @@ import pytest
 
 from jobgroup.resource.jobgroup_spec import MAX_SPEC, parse_definition
 from testbed.servers.apiserver import KubectlError
+from testbed.support.waiting import wait_for
 from tests.resources.admission.applied import Kubectl, Object, first, job_group, size_of, undo
 
 
@@ -218,8 +219,14 @@ def test_what_kubectl_get_shows(kubectl: Kubectl) -> None:
 
 
 def test_explain_reads_as_documentation(kubectl: Kubectl) -> None:
-    tree = kubectl("explain", "jobgroup.spec", "--recursive")
-    assert "deletionPolicy" in tree
+    def is_published() -> bool:
+        try:
+            return "deletionPolicy" in kubectl("explain", "jobgroup.spec", "--recursive")
+        except KubectlError:
+            return False
+
+    # The API server publishes the schema of a new CRD after it has begun to serve it.
+    wait_for(is_published)
     for path, words in {
         "spec": "Seconds after status.finishedAt when the JobGroup is deleted",
         "spec.jobs": "The BullMQ queue of the job",
