@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,17 @@ def test_a_forbidden_import_is_refused(
 ) -> None:
     (project / "operator" / package / "stray.py").write_text(line + "\n")
     assert f"{contract} BROKEN" in broken_contracts(project)
+
+
+def test_only_the_store_may_import_redis() -> None:
+    """Exhaustive, as the layers are: import-linter cannot exclude a module from a package."""
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    contracts = {each["name"]: each for each in linter["contracts"]}
+    modules = {
+        f"jobgroup.{name}" for layer in contracts[LAYERS]["layers"] for name in layer.split(" | ")
+    }
+    restricted = set(contracts["Only jobgroup.store imports redis"]["source_modules"])
+    assert restricted == modules - {"jobgroup.store"} | {"handlers"}
 
 
 def lua_complaints(folder: Path) -> str:
