@@ -167,15 +167,19 @@ class Operator:
             try:
                 return await self._api.uid()
             except ApiError as error:
-                logger.warning("waiting for the API server: %s", error)
+                logger.warning("cannot reach the API server; retrying: %s", error)
                 await asyncio.sleep(1)
 
 
 def _exit_with(task: asyncio.Task[None]) -> None:
-    """Exit the process with a task that must not end: another process continues its work."""
+    """Exit the process when a task ends that must not end; a new process continues its work."""
     if not task.cancelled():
         reason = task.exception() or "it returned"
-        logger.critical("%s ended: %r; the process exits", task.get_name(), reason)
+        logger.critical(
+            "the task %s ended unexpectedly (%r); the process exits and must be restarted",
+            task.get_name(),
+            reason,
+        )
         os._exit(1)
 
 

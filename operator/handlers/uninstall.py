@@ -43,7 +43,7 @@ PAGE = 50
 UNDRIVEN = ResourceEvent(
     "Warning",
     reasons.OPERATOR_UNINSTALLED,
-    "this group is neither driven nor undone until the operator is installed again",
+    "this group does not advance and is not undone until the operator is installed again",
 )
 
 
@@ -129,7 +129,11 @@ class Uninstaller:
             except RedisError as error:
                 if time.monotonic() > until:
                     location = self._settings.redis.location
-                    logger.warning("continuing without Redis at %s: %s", location, error)
+                    logger.warning(
+                        "Redis at %s does not answer; releasing the JobGroups without it: %s",
+                        location,
+                        error,
+                    )
                     return
                 failures += 1
                 await asyncio.sleep(min(backoff(failures), 1))
@@ -191,7 +195,12 @@ class Uninstaller:
             else:
                 await self._store.orphan(resource.uid)
                 if group:
-                    logger.warning("%s (%s) is deleted, but not undone yet", name, resource.uid)
+                    logger.warning(
+                        "%s (%s) is deleted, but not undone yet; its undos run when an operator is"
+                        " installed again",
+                        name,
+                        resource.uid,
+                    )
         except (RedisError, RefusedError) as error:
             message = "%s (%s) is deleted, but its group is still in Redis: %s"
             logger.warning(message, name, resource.uid, error)

@@ -109,7 +109,11 @@ class Driver:
         self.counters.resyncs += 1
         self.counters.repairs += repaired
         if repaired:
-            logger.warning("resync repaired %d groups", repaired)
+            logger.warning(
+                "the resync advanced %d groups that had no wake-up; a job may have been removed"
+                " manually",
+                repaired,
+            )
         return repaired
 
     async def _settle(self, tokens: list[tuple[str, str]]) -> list[Settled]:

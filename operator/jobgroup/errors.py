@@ -67,7 +67,7 @@ class GroupExistsError(RefusedError):
     code = "GROUPEXISTS"
 
     def __init__(self, group_id: str) -> None:
-        super().__init__(f"Group {group_id} already exists with another definition")
+        super().__init__(f"Group {group_id} already exists with another definition; use another id")
 
 
 class GroupRemovedError(RefusedError):
@@ -76,7 +76,9 @@ class GroupRemovedError(RefusedError):
     code = "GROUPREMOVED"
 
     def __init__(self, group_id: str) -> None:
-        super().__init__(f"Group {group_id} was removed and cannot be created again")
+        super().__init__(
+            f"Group {group_id} was removed and cannot be created again; use another id"
+        )
 
 
 class RedisStateLostError(RefusedError):
@@ -86,7 +88,8 @@ class RedisStateLostError(RefusedError):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(
-            f"Redis has lost part of the data of group {group_id}; it will not be run again"
+            f"Redis has lost part of the data of group {group_id}; it will not be run again:"
+            " check which of its jobs ran"
         )
 
 
@@ -100,4 +103,4 @@ class JobExistsError(RefusedError):
     code = "JOBEXISTS"
 
     def __init__(self, job_key: str) -> None:
-        super().__init__(f"Job {job_key} already exists")
+        super().__init__(f"Job {job_key} already exists; remove it, or use another group id")

@@ -126,7 +126,7 @@ async def test_a_new_installation_continues_running_groups_and_runs_no_job_twice
     assert "released 2 JobGroups, 1 of them running" in caplog.text
     ((kind, reason, message),) = stage.resources.events("running")
     assert (kind, reason) == ("Warning", "OperatorUninstalled")
-    text = "this group is neither driven nor undone until the operator is installed again"
+    text = "this group does not advance and is not undone until the operator is installed again"
     assert message == text
     assert [finalizers(stage, name) for name in ("running", "done")] == [[], []]
     assert stage.lease_spec()["holderIdentity"] == ""

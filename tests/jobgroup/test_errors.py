@@ -21,13 +21,17 @@ from jobgroup.store.scripts import FOLDER
     ("error", "sentence"),
     [
         (GroupNotFoundError("g"), "Group g not found"),
-        (GroupExistsError("g"), "Group g already exists with another definition"),
-        (GroupRemovedError("g"), "Group g was removed and cannot be created again"),
+        (GroupExistsError("g"), "Group g already exists with another definition; use another id"),
+        (GroupRemovedError("g"), "Group g was removed and cannot be created again; use another id"),
         (
             RedisStateLostError("g"),
-            "Redis has lost part of the data of group g; it will not be run again",
+            "Redis has lost part of the data of group g; it will not be run again:"
+            " check which of its jobs ran",
         ),
-        (JobExistsError("bull:q:g-0"), "Job bull:q:g-0 already exists"),
+        (
+            JobExistsError("bull:q:g-0"),
+            "Job bull:q:g-0 already exists; remove it, or use another group id",
+        ),
     ],
 )
 def test_a_refusal_names_its_subject(error: Exception, sentence: str) -> None:

@@ -208,7 +208,7 @@ class Steps:
         return Result()
 
     async def _await_compensation(self, observed: Observation) -> Result:
-        """Hold a deleted object until its group is undone, unless its namespace terminates."""
+        """Keep a deleted object until its group is undone; release it with its namespace."""
         if await self._api.is_terminating(observed.ref.namespace):
             return await self._orphan(observed)
         reported = await self._report(observed)

@@ -223,7 +223,10 @@ class ApiClient:
     def _open(self) -> aiohttp.ClientSession:
         info = login(settings=self._settings)
         if info is None:
-            raise ApiError(0, "found neither a service account nor a kubeconfig")
+            raise ApiError(
+                0,
+                "found neither a service account nor a kubeconfig; run in a pod, or set KUBECONFIG",
+            )
         self._server = info.server.rstrip("/")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),

@@ -71,7 +71,7 @@ class Lease:
             except Conflict:
                 pass
             except ApiError as error:
-                logger.warning("cannot acquire the lease: %s", error)
+                logger.warning("cannot acquire the lease %s; retrying: %s", self._name, error)
             self._renewed_at = NEVER
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -85,16 +85,16 @@ class Lease:
                     lease = await self._api.find("GET", self._path)
                     if lease and lease["spec"].get("holderIdentity") != self._identity:
                         holder = lease["spec"].get("holderIdentity")
-                        logger.error("lost the lease: %s holds it", holder)
+                        logger.error("lost the lease %s: %s holds it", self._name, holder)
                         self._renewed_at = NEVER
                         return
                     await self._write(lease)
                     self._renewed_at = asked_at
             except ApiError as error:
-                logger.warning("cannot renew the lease: %s", error)
+                logger.warning("cannot renew the lease %s; retrying: %s", self._name, error)
             except TimeoutError:
                 break
-        logger.error("lost the lease: it was not renewed in time")
+        logger.error("lost the lease %s: it was not renewed in time", self._name)
 
     async def release(self) -> None:
         """Release the lease, so that another replica can start at once."""
@@ -106,7 +106,7 @@ class Lease:
                 while not await self._clear_holder():
                     pass
         except (ApiError, TimeoutError) as error:
-            logger.warning("cannot release the lease: %r", error)
+            logger.warning("cannot release the lease %s: %r", self._name, error)
 
     async def _clear_holder(self) -> bool:
         """Clear the holder if it is this replica; return False if the lease changed meanwhile."""

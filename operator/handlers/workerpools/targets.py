@@ -33,7 +33,7 @@ class Targets:
         except ApiError as refusal:
             return None, refused(refusal)
         if not path or not found:
-            message = f"there is no {kind} {name} in {namespace}"
+            message = f"there is no {kind} {name} in {namespace}: create it, or correct the pool"
             return None, Problem(reasons.TARGET_MISSING, message)
         workload = _workload(path, found)
         if workload is None:
@@ -41,7 +41,7 @@ class Targets:
             return None, Problem(reasons.TARGET_REFUSED, message)
         if scaler:
             by = f"the HorizontalPodAutoscaler {scaler}"
-            message = f"{by} scales {kind} {name}; the pool does not scale it"
+            message = f"{by} scales {kind} {name}; the pool does not: delete one of the two"
             return workload, Problem(reasons.HORIZONTAL_POD_AUTOSCALER, message)
         return workload, None
 

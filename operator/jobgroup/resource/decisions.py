@@ -50,7 +50,8 @@ PROBLEMS = {
     ),
     Step.BLOCK_LOST: Problem(
         reasons.REDIS_STATE_LOST,
-        "Redis lost the group, or the operator uses another Redis; the group is not run again",
+        "Redis lost the group, or the operator uses another Redis; the group is not run again:"
+        " check which jobs ran, then delete this JobGroup and create a new one",
     ),
 }
 

@@ -46,7 +46,7 @@ def events_since(
         known = (counts.get("total", 0), counts.get("completed", 0), counts.get("failed", 0))
         if known == (group.undo_count, group.undone_count, group.undo_failed_count):
             return []
-        late = f"a job finished after its group had ended: {end_message(group)}"
+        late = f"a job or undo finished after its group had ended: {end_message(group)}"
         return [ResourceEvent("Warning", reasons.LATE_CHANGE, late, which=late)]
     events = []
     if group.failed_at is not None and before not in ("COMPENSATING", *ENDED):
@@ -58,7 +58,7 @@ def events_since(
         if group.was_compensating:
             done = f"{group.completed_count} of {group.total_jobs} jobs had completed"
             events.append(
-                ResourceEvent("Normal", reasons.COMPENSATING, f"undoing what was done: {done}")
+                ResourceEvent("Normal", reasons.COMPENSATING, f"undoing the completed jobs: {done}")
             )
     if group.ended and group.undo_failed_count:
         events.append(ResourceEvent("Warning", reasons.COMPENSATION_FAILED, end_message(group)))

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from jobgroup.model.names import undo_queue
 from jobgroup.model.snapshot import GroupJob
 
+NO_WORKER = "no worker is connected: start one, or create a WorkerPool"
 # A message names at most this many queues.
 MAX_NAMED = 3
 
@@ -57,4 +58,5 @@ def missing_workers_message(
         parts.append(f"more in {len(unserved) - MAX_NAMED} other queues")
     count, queue = unserved[0]
     first = f"1 undo waits in {queue}" if count == 1 else f"{count} undos wait in {queue}"
-    return f"{', '.join([first, *parts])}; no worker is listening"
+    waits = ", ".join([first, *parts])
+    return f"{waits}; {NO_WORKER}"

@@ -67,7 +67,9 @@ def _reason(bounds: Bounds, backlog: Backlog, needed: int) -> str:
         jobs = _count(backlog.demand, "job")
         return f"{jobs} need {needed} replicas, maxReplicas is {bounds.maximum}"
     if backlog.demand == 0:
-        calm = "the queue is paused" if backlog.paused and backlog.waiting else "nothing to do"
+        calm = (
+            "the queue is paused" if backlog.paused and backlog.waiting else "no job needs a worker"
+        )
         return f"{calm}, minReplicas is {bounds.minimum}" if bounds.minimum else calm
     if needed < bounds.minimum:
         return f"{_count(backlog.demand, 'job')}, minReplicas is {bounds.minimum}"

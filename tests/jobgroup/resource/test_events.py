@@ -41,7 +41,7 @@ LATE = replace(ON_REQUEST, reason="DeadlineExceeded")
 
 DECLINED = ResourceEvent("Warning", "Failed", 'job "charge" failed: card declined', job="charge")
 UNDOING = ResourceEvent(
-    "Normal", "Compensating", "undoing what was done: 2 of 4 jobs had completed"
+    "Normal", "Compensating", "undoing the completed jobs: 2 of 4 jobs had completed"
 )
 WAITING = replace(UNDOING, message=UNDOING.message.replace("2 of", "0 of"))
 WELL = ResourceEvent("Normal", "Compensated", "failed, 2 of 2 undone")
@@ -93,7 +93,7 @@ def test_a_change_after_the_end_is_one_event() -> None:
     status = {"state": "FAILED_COMPENSATION", "compensation": counts}
     assert events_since(status, HALF_UNDONE, NAMES) == []
     mended = replace(HALF_UNDONE, undone_count=2, undo_failed_count=0)
-    late = "a job finished after its group had ended: failed, 2 of 2 undone"
+    late = "a job or undo finished after its group had ended: failed, 2 of 2 undone"
     assert events_since(status, mended, NAMES) == [
         ResourceEvent("Warning", "LateChange", late, late)
     ]

@@ -6,7 +6,7 @@ from collections.abc import Collection
 import pytest
 
 from jobgroup.model.snapshot import GroupJob, UndoStatus
-from jobgroup.resource.listeners import has_worker, missing_workers_message
+from jobgroup.resource.listeners import NO_WORKER, has_worker, missing_workers_message
 
 
 def b64(queue: str) -> str:
@@ -57,12 +57,12 @@ THERE = {"bull:payments:compensation"}
         (
             jobs("payments", 3),
             set(),
-            "3 undos wait in payments:compensation; no worker is listening",
+            f"3 undos wait in payments:compensation; {NO_WORKER}",
         ),
         (
             jobs("payments", 1),
             {"bull:payments"},
-            "1 undo waits in payments:compensation; no worker is listening",
+            f"1 undo waits in payments:compensation; {NO_WORKER}",
         ),
         (jobs("payments", 3), THERE, ""),
         (jobs("payments", 3), None, ""),
@@ -70,13 +70,13 @@ THERE = {"bull:payments:compensation"}
         (
             jobs("payments", 3) + jobs("mail", 2) + jobs("stock", 1),
             THERE,
-            "2 undos wait in mail:compensation, 1 in stock:compensation; no worker is listening",
+            f"2 undos wait in mail:compensation, 1 in stock:compensation; {NO_WORKER}",
         ),
         (
             [job for name in "abcde" for job in jobs(name, 2)],
             set(),
             "2 undos wait in a:compensation, 2 in b:compensation, 2 in c:compensation,"
-            " more in 2 other queues; no worker is listening",
+            f" more in 2 other queues; {NO_WORKER}",
         ),
         ([], set(), ""),
     ],

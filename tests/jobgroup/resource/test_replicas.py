@@ -21,19 +21,19 @@ def jobs(**counts: Any) -> Backlog:
 @pytest.mark.parametrize(
     ("backlog", "wanted", "why"),
     [
-        (jobs(), 0, "nothing to do"),
+        (jobs(), 0, "no job needs a worker"),
         (jobs(waiting=1), 1, "1 job, 5 per replica"),
         (jobs(waiting=5), 1, "5 jobs, 5 per replica"),
         (jobs(waiting=6), 2, "6 jobs, 5 per replica"),
         (jobs(waiting=2, prioritized=2, active=1, delayed=9, due=1), 2, "6 jobs, 5 per replica"),
-        (jobs(delayed=100), 0, "nothing to do"),
+        (jobs(delayed=100), 0, "no job needs a worker"),
         (jobs(delayed=100, due=5), 1, "5 jobs, 5 per replica"),
         (jobs(active=3), 1, "3 jobs, 5 per replica"),
         (jobs(waiting=50), 10, "50 jobs, 5 per replica"),
         (jobs(waiting=1000), 10, "1000 jobs need 200 replicas, maxReplicas is 10"),
         (jobs(paused=True, waiting=9, prioritized=9, due=9), 0, "the queue is paused"),
         (jobs(paused=True, waiting=99, active=6), 2, "6 jobs, 5 per replica"),
-        (jobs(known=False), 0, "nothing to do"),
+        (jobs(known=False), 0, "no job needs a worker"),
     ],
 )
 def test_it_scales_up_in_one_step(backlog: Backlog, wanted: int, why: str) -> None:
@@ -44,7 +44,7 @@ def test_it_scales_up_in_one_step(backlog: Backlog, wanted: int, why: str) -> No
 @pytest.mark.parametrize(
     ("backlog", "wanted", "why"),
     [
-        (jobs(), 2, "nothing to do, minReplicas is 2"),
+        (jobs(), 2, "no job needs a worker, minReplicas is 2"),
         (jobs(waiting=1), 2, "1 job, minReplicas is 2"),
         (jobs(waiting=11), 3, "11 jobs, 5 per replica"),
     ],
@@ -61,7 +61,7 @@ def test_it_scales_down_exactly_when_the_cooldown_is_over() -> None:
     early = desired_replicas(BOUNDS, NOTHING, 3, first.calm_since, 159.75)
     assert (early.replicas, early.calm_since, early.requeue_after) == (3, 100.0, 0.25)
     there = desired_replicas(BOUNDS, NOTHING, 3, early.calm_since, 160.0)
-    assert (there.replicas, there.reason, there.calm_since) == (0, "nothing to do", None)
+    assert (there.replicas, there.reason, there.calm_since) == (0, "no job needs a worker", None)
 
 
 def test_without_a_cooldown_it_scales_down_at_once() -> None:

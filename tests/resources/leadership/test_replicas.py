@@ -129,7 +129,7 @@ async def test_a_leader_suspended_past_its_lease_changes_nothing_when_it_resumes
 
     first.server.signal(signal.SIGCONT)
     assert first.server.wait() == 1
-    assert "lost the lease: " in first.log
+    assert f"lost the lease {stage.lease}: " in first.log
     assert stage.resources.get("order") == ended
     assert await stage.runs(worker, name="refund") == 1
     assert stage.lease_spec()["holderIdentity"].startswith("second_")
@@ -146,5 +146,5 @@ async def test_a_leader_that_hears_nothing_from_the_api_server_gives_up(stage: S
         proxy.swallow()
         before = stage.lease_spec()
         assert first.server.wait() == 1
-        assert "lost the lease: it was not renewed in time" in first.log
+        assert f"lost the lease {stage.lease}: it was not renewed in time" in first.log
         assert ran_out_before(before, leads(stage, second))

@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from jobgroup import Store
-from jobgroup.resource.listeners import has_worker
+from jobgroup.resource.listeners import NO_WORKER, has_worker
 from testbed.servers.stock import StockClient, fails_for_good, hangs
 from testbed.support.fixtures import ClientStarter, QueueNamer
 from testbed.support.resources import Resources, manifest, until
@@ -28,7 +28,7 @@ async def test_undos_without_a_worker_are_reported(resources: Resources, worker:
     jobs = [job(f"charge-{n}", queue) for n in range(3)]
     undos = {each["name"]: undo("refund") for each in jobs}
     resources.apply(manifest("order", *jobs, job("refuse", queue, delay=1500), undos=undos))
-    unheard = f"3 undos wait in {queue}:compensation; no worker is listening"
+    unheard = f"3 undos wait in {queue}:compensation; {NO_WORKER}"
     until(
         lambda: said(resources) == [f"compensating, 0 of 3 undone; {unheard}"] * 2,
         lambda: f"it says {said(resources)}",

@@ -117,7 +117,7 @@ async def test_a_failure_that_is_undone_posts_three_events(
     resources.reaches("order", state="FAILED")
     assert resources.events("order") == [
         ("Normal", "Compensated", "failed, 1 of 1 undone"),
-        ("Normal", "Compensating", "undoing what was done: 1 of 2 jobs had completed"),
+        ("Normal", "Compensating", "undoing the completed jobs: 1 of 2 jobs had completed"),
         ("Warning", "Failed", 'job "notify" failed: no such address'),
     ]
 
@@ -133,7 +133,7 @@ async def test_a_cancelled_group_that_ends_at_once_reports_compensating_first(
     await client.work(mails, FAILURE)
     resources.reaches("order", state="FAILED")
     assert resources.events("order") == [
-        ("Normal", "Compensating", "undoing what was done: 1 of 2 jobs had completed"),
+        ("Normal", "Compensating", "undoing the completed jobs: 1 of 2 jobs had completed"),
         ("Warning", "Failed", 'job "notify" failed: no such address'),
     ]
 
@@ -142,7 +142,7 @@ async def test_an_undo_that_fails_posts_a_warning(resources: Resources, worker: 
     await run(resources, await worker("bullmq5"), NOT_UNDONE)
     resources.reaches("order", state="FAILED_COMPENSATION")
     assert resources.events("order") == [
-        ("Normal", "Compensating", "undoing what was done: 1 of 2 jobs had completed"),
+        ("Normal", "Compensating", "undoing the completed jobs: 1 of 2 jobs had completed"),
         ("Warning", "CompensationFailed", "failed, 0 of 1 undone, 1 could not be undone"),
         ("Warning", "Failed", 'job "notify" failed: no such address'),
     ]

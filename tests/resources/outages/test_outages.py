@@ -19,7 +19,10 @@ from testbed.support.resources import install_crds, manifest
 from testbed.support.stages import PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
 from testbed.support.waiting import wait_for
 
-LOST = "Redis lost the group, or the operator uses another Redis; the group is not run again"
+LOST = (
+    "Redis lost the group, or the operator uses another Redis; the group is not run again:"
+    " check which jobs ran, then delete this JobGroup and create a new one"
+)
 
 
 @pytest.fixture

@@ -34,7 +34,9 @@ async def test_of_two_pools_the_older_scales(workloads: Workloads, worker: Worke
 
     older, younger = sorted(queues, key=age)
     said = workloads.says(younger, "Stalled", "True", "Conflict")
-    assert said == f"the WorkerPool {older} scales the same workload and is older"
+    assert said == (
+        f"the WorkerPool {older} scales the same workload and is older; delete one of the two"
+    )
     workloads.says(older, "Ready", "True", "QueueNeverSeen")
     client = await worker()
     for _ in range(2):
@@ -73,7 +75,10 @@ async def test_a_missing_workload_is_reported_and_scaled_once_it_exists(
     workloads.apply(pool("early", queue))
     await (await worker()).add(queue, "waits")
     said = workloads.says("early", "Stalled", "True", "TargetMissing")
-    assert said == f"there is no Deployment early in {workloads.resources.namespace}"
+    assert said == (
+        f"there is no Deployment early in {workloads.resources.namespace}:"
+        " create it, or correct the pool"
+    )
     workloads.apply(workload("early"))
     workloads.scales_to("early", 1)
     workloads.says("early", "Ready", "True", "Counting")
@@ -87,7 +92,7 @@ async def test_a_pool_does_not_scale_while_an_autoscaler_does(
     await (await worker()).add(queue, "waits")
     said = workloads.says("both", "Stalled", "True", "HorizontalPodAutoscaler")
     scaler = "the HorizontalPodAutoscaler keda"
-    assert said == f"{scaler} scales Deployment both; the pool does not scale it"
+    assert said == f"{scaler} scales Deployment both; the pool does not: delete one of the two"
     until(lambda: workloads.status("both").get("backlog") == 1, lambda: "the job is not counted")
     assert workloads.changes("both") == 0
     workloads.resources.kubectl("delete", "hpa", "keda")

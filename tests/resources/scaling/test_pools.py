@@ -45,10 +45,10 @@ async def test_undos_scale_a_deployment_up_and_then_down(
     resources.reaches("order", state="FAILED", undone="3/3")
     workloads.scales_to("undoers", 0)
     assert workloads.changes("undoers") == 2
-    workloads.explains("undoers", "nothing to do")
+    workloads.explains("undoers", "no job needs a worker")
     events = resources.events("undoers")
     assert ("Normal", "Scaled", "from 0 to 3: 3 jobs, 1 per replica") in events
-    assert ("Normal", "Scaled", "from 3 to 0: nothing to do") in events
+    assert ("Normal", "Scaled", "from 3 to 0: no job needs a worker") in events
 
 
 async def test_a_burst_is_one_write(workloads: Workloads, worker: Worker) -> None:
@@ -125,7 +125,7 @@ async def test_a_pool_shrinks_after_its_cooldown_and_keeps_its_minimum(
     workloads.scales_to("idlers", 1)
     last = workloads.last_scale("idlers")
     assert (last["fromReplicas"], last["toReplicas"]) == (4, 1)
-    assert last["reason"] == "nothing to do, minReplicas is 1"
+    assert last["reason"] == "no job needs a worker, minReplicas is 1"
 
 
 async def test_a_paused_pool_only_counts(workloads: Workloads, worker: Worker) -> None:

@@ -104,7 +104,7 @@ def test_it_ends_by_itself_and_is_what_the_picture_shows(demo: Starter, tmp_path
         r"worker.mjs +charged 99.99 for order 124",
         r"worker.py +book-shipping failed: no carrier goes to Atlantis \(attempt 3 of 3\)",
         r"order-124 +COMPENSATING +2/3 completed",
-        r"event +Compensating: undoing what was done: 2 of 3 jobs had completed",
+        r"event +Compensating: undoing the completed jobs: 2 of 3 jobs had completed",
         r"worker.mjs +refunded pay-124: order cancelled",
         r"order-124 +FAILED +2/3 completed, 2/2 undone\n +↺ charge-payment +undone",
         r"In the shop's books: pay-123 99.99, res-123 2, box-123 Lisbon\n" + SUMMARY,
