@@ -3,7 +3,7 @@
 A driver blocks until a stock worker puts a group on the wake-up list, settles the groups on the
 list and blocks again. The call that settles a group also removes its entry, so no entry is lost
 with a driver. Two changes cause no wake-up: a member of a compensating group that waits for a
-retry, and a member that was removed by hand. The driver checks for the first every second while it
+retry, and a member that was removed manually. The driver checks for the first every second while it
 can happen, and for the second with a resync.
 """
 

@@ -35,14 +35,14 @@ local function forget(hash, keys)
     local base = prefix .. ":" .. queue .. ":"
     if redis.call("ZREM", base .. "completed", id) == 0 and redis.call("ZREM", base .. "failed", id) == 0
       and redis.call("EXISTS", key) == 1 then
-      -- The job was retried by hand, so it may be waiting.
+      -- The job was retried manually, so it may be waiting.
       local _, known = drop_jobs(base, { id }, 0, budget)
       if not known then
         budget.jobs = 0
         return
       end
     end
-    -- A job that was retried by hand and is active keeps its hash: its worker needs it.
+    -- A job that was retried manually and is active keeps its hash: its worker needs it.
     if redis.call("EXISTS", key .. ":lock") == 0 then
       -- A job whose worker died must leave the list: a stall check would revive it.
       redis.call("LREM", base .. "active", 1, id)

@@ -128,7 +128,7 @@ class Follower:
     async def _find(self, group_ids: Sequence[str]) -> dict[str, Ref]:
         """Return the objects of groups by group id: objects in progress, and those that had ended.
 
-        An ended group changes if a job of it is retried by hand, and its entry is read if this
+        An ended group changes if a job of it is retried manually, and its entry is read if this
         process started before it. Objects of other operators are left out: this one may have no
         permission to read them.
         """

@@ -197,9 +197,9 @@ class Steps:
     async def _expire(self, observed: Observation) -> Result:
         failpoint("expire")
         self._require_leader()
-        (answer,) = await self._store.settle([(observed.ref.uid, "")], reasons.DEADLINE_EXCEEDED)
-        if isinstance(answer, Exception):
-            raise answer
+        (result,) = await self._store.settle([(observed.ref.uid, "")], reasons.DEADLINE_EXCEEDED)
+        if isinstance(result, Exception):
+            raise result
         return Result(observed.body)
 
     async def _delete(self, observed: Observation) -> Result:

@@ -88,7 +88,7 @@ class Metrics(Observer):
         if group.finished_at and before not in ENDED:
             seconds = (group.finished_at - group.created_at) / 1000
             self._durations.labels(group.state).observe(max(0.0, seconds))
-        # An undo that failed and was then retried by hand counts under both outcomes.
+        # An undo that failed and was then retried manually counts under both outcomes.
         for outcome, count in (("completed", undone), ("failed", undo_failed)):
             if count > 0:
                 self._undos.labels(outcome).inc(count)

@@ -34,11 +34,11 @@ MOST_REMEMBERED = 10_000
 
 
 async def add(groups: JobGroups, args: Namespace) -> int:
-    answers = await groups.store.create(args.plans)
+    results = await groups.store.create(args.plans)
     code, made = OK, []
-    for plan, answer in zip(args.plans, answers, strict=True):
-        if isinstance(answer, JobGroupError):
-            code = complain(f"{args.source}: {answer}", REFUSED)
+    for plan, result in zip(args.plans, results, strict=True):
+        if isinstance(result, JobGroupError):
+            code = complain(f"{args.source}: {result}", REFUSED)
         else:
             made.append(plan.group_id)
     if args.wait:
@@ -158,6 +158,6 @@ def say(text: str, end: str = "\n") -> None:
     sys.stdout.flush()
 
 
-def complain(sentence: object, code: int) -> int:
-    sys.stderr.write(f"jobgroup: {sentence}\n")
+def complain(message: object, code: int) -> int:
+    sys.stderr.write(f"jobgroup: {message}\n")
     return code

@@ -11,7 +11,7 @@ _KINDS = {
     "string_type": "a string",
 }
 # Messages that replace those of pydantic.
-_SENTENCES = {
+_MESSAGES = {
     "extra_forbidden": "unknown field",
     "string_pattern_mismatch": (
         "Input should be 1 to 63 letters, digits, dots, underscores or hyphens"
@@ -38,7 +38,7 @@ def validation_error(error: ValidationError) -> str:
     place, problem = (rules or problems)[0]
     where = _spell(place)
     if rules:
-        own = _SENTENCES.get(problem["type"])
+        own = _MESSAGES.get(problem["type"])
         return f"{where}: {own or problem['msg'].removeprefix('Value error, ')}"
     kinds = dict.fromkeys(_KINDS[each["type"]] for _, each in problems)
     return f"{where}: Input should be {' or '.join(kinds)}"

@@ -60,8 +60,8 @@ class Queues:
         streams = {names.events_key(self._prefix, queue): queue for queue in seen}
         ids = {key: seen[queue] for key, queue in streams.items()}
         block = max(1, int(min(seconds, MAX_BLOCK_SECONDS) * 1000))
-        answer = await self._redis.xread(cast(Any, ids), count=1, block=block)
-        return {streams[str(key)] for key, _ in cast(list[tuple[str, Any]], answer or [])}
+        reply = await self._redis.xread(cast(Any, ids), count=1, block=block)
+        return {streams[str(key)] for key, _ in cast(list[tuple[str, Any]], reply or [])}
 
     async def connections(self) -> frozenset[str] | None:
         """Return the names of all connections, or None if Redis does not allow to list them."""

@@ -59,10 +59,10 @@ class Script:
 
     async def __call__(self, redis: Redis, **slots: Any) -> Any:
         """Run the script once."""
-        (answer,) = await run_all(redis, [(self, slots)])
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        (reply,) = await run_all(redis, [(self, slots)])
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
 
 async def run_all(redis: Redis, calls: Sequence[Call], in_order: bool = False) -> list[Any]:
@@ -72,17 +72,17 @@ async def run_all(redis: Redis, calls: Sequence[Call], in_order: bool = False) -
     With `in_order`, all calls after the first unknown one are sent again, too, so that no call
     sees older data than the calls before it.
     """
-    answers = await _send(redis, calls)
-    unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+    replies = await _send(redis, calls)
+    unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
     if unknown:
         for source in {calls[n][0].source for n in unknown}:
             await redis.script_load(source)
         if in_order:
             unknown = list(range(unknown[0], len(calls)))
         again = await _send(redis, [calls[n] for n in unknown])
-        for n, answer in zip(unknown, again, strict=True):
-            answers[n] = answer
-    return answers
+        for n, reply in zip(unknown, again, strict=True):
+            replies[n] = reply
+    return replies
 
 
 async def _send(redis: Redis, calls: Sequence[Call]) -> list[Any]:
@@ -90,11 +90,11 @@ async def _send(redis: Redis, calls: Sequence[Call]) -> list[Any]:
     for script, slots in calls:
         pipeline.execute_command(*script.command(**slots))
     start = time.perf_counter()
-    answers: list[Any] = await pipeline.execute(raise_on_error=False)
+    replies: list[Any] = await pipeline.execute(raise_on_error=False)
     took = time.perf_counter() - start
     for name, observer in {script.name: script.observer for script, _ in calls}.items():
         observer.script_answered(name, took)
-    return answers
+    return replies
 
 
 def load(name: str, folder: Path = FOLDER, observer: Observer = SILENT) -> Script:

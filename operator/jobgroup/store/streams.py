@@ -61,5 +61,5 @@ class Streams:
     async def _entries(
         self, stream: str, after: str, block: int
     ) -> list[tuple[str, dict[str, str]]]:
-        answer = await self._redis.xread({stream: after}, count=MAX_ENTRIES, block=block)
-        return cast(list[Any], answer)[0][1] if answer else []
+        reply = await self._redis.xread({stream: after}, count=MAX_ENTRIES, block=block)
+        return cast(list[Any], reply)[0][1] if reply else []

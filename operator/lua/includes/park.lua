@@ -3,7 +3,7 @@
   the list if work is left.
 
   Settling and parking are one call: a group parked after its last member finished would never be woken. An
-  ended group stays parked until it is removed: a failed member or undo may be retried by hand, and BullMQ 6
+  ended group stays parked until it is removed: a failed member or undo may be retried manually, and BullMQ 6
   removes jobs that are in no list. `token` is the entry of the wake-up list for the group, or empty.
 ]]
 -- @include names

@@ -12,7 +12,7 @@ local function snapshot(k, gid)
 
   local done, failed, open = redis.call("HLEN", k.done), redis.call("ZCARD", k.failed), redis.call("SCARD", k.open)
   local undone, undo_failed = redis.call("HLEN", k.undo_done), redis.call("ZCARD", k.undo_failed)
-  -- Jobs that were removed by hand are in no part of the ledger; they count as failed.
+  -- Jobs that were removed manually are in no part of the ledger; they count as failed.
   local removed = group.totalJobs - group.cancelledCount - done - failed - open
   local undos_removed = (group.undoCount or 0) - undone - undo_failed - redis.call("SCARD", k.undo_open)
   group.completedCount = done

@@ -434,7 +434,7 @@ def test_a_late_renewal_is_refused(
 ) -> None:
     """The holder is suspended between its read and its write, and loses the lease meanwhile."""
 
-    async def deposed(method: str, path: str) -> None:
+    async def replaced(method: str, path: str) -> None:
         if method == "PUT":
             leases.before = None
             leases.spec["holderIdentity"] = "b"
@@ -443,7 +443,7 @@ def test_a_late_renewal_is_refused(
     async def story() -> None:
         first = replica(leases, "a")
         await first.acquire()
-        leases.before = deposed
+        leases.before = replaced
         await leave(first)
         assert not first.is_held
         assert leases.spec["holderIdentity"] == "b"

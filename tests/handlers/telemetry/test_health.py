@@ -102,7 +102,7 @@ async def test_the_lease_check_fails_when_the_lease_expired(
 async def test_livez_fails_without_a_watch_for_long(
     monkeypatch: pytest.MonkeyPatch, plural: str
 ) -> None:
-    now = time.monotonic()
+    now = float(round(time.monotonic()))  # whole seconds: sums and differences are exact
     monkeypatch.setattr(time, "monotonic", lambda: now)
     others = {"jobgroups": "workerpools", "workerpools": "jobgroups"}
     check = WatchCheck(plural)
@@ -119,7 +119,7 @@ async def test_livez_fails_without_a_watch_for_long(
 async def test_an_optional_kind_is_checked_once_it_was_watched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now = time.monotonic()
+    now = float(round(time.monotonic()))  # whole seconds: sums and differences are exact
     monkeypatch.setattr(time, "monotonic", lambda: now)
     check = WatchCheck("workerpools", is_required=False)
     for _ in range(2):

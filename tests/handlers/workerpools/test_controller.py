@@ -231,12 +231,12 @@ async def test_a_replica_that_lost_the_lease_scales_nothing(ground: Ground) -> N
 
 
 async def test_a_workload_is_not_scaled_down_if_the_second_count_fails(ground: Ground) -> None:
-    async def spoil(method: str, path: str, send: Send) -> Body:
+    async def corrupt(method: str, path: str, send: Send) -> Body:
         if path.endswith("/deployments/order"):
             ground.stage.store.set(f"{PREFIX}:order:wait", "no list")
         return await send()
 
-    ground.api.way = spoil
+    ground.api.way = corrupt
     await ground.apply("order", 3, cooldownSeconds=0)
     assert "WRONGTYPE" in await ground.says("order", "Ready", "False", "RedisError")
     assert await ground.in_thread(ground.workloads.changes, "order") == 0

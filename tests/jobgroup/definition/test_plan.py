@@ -56,7 +56,7 @@ def test_options_are_spelt_as_stock_clients_read_them() -> None:
         "attempts": 2,
         "backoff": {"type": "fixed", "delay": 5},
         "kl": 3,
-        # A swept job could not be undone, so what was asked for waits until the group has ended.
+        # A removed job could not be undone, so what was asked for waits until the group has ended.
         "removeOnComplete": False,
         "removeOnFail": False,
         "group": {"id": "g", "name": "order"},

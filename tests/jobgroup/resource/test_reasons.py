@@ -127,6 +127,6 @@ def test_no_literal_repeats_a_constant() -> None:
 
 
 def test_a_literal_reason_is_found() -> None:
-    spoilt = ast.parse('Problem("X", "y")\nevents.ResourceEvent("Normal", reason="Z", message="")')
-    found = [reason_argument(node) for node in ast.walk(spoilt) if isinstance(node, ast.Call)]
+    literal = ast.parse('Problem("X", "y")\nevents.ResourceEvent("Normal", reason="Z", message="")')
+    found = [reason_argument(node) for node in ast.walk(literal) if isinstance(node, ast.Call)]
     assert [isinstance(each, ast.Constant) and each.value for each in found] == ["X", "Z"]

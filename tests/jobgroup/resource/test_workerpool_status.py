@@ -125,9 +125,9 @@ def test_a_queue_never_seen_is_named() -> None:
 
 def test_a_transient_problem_keeps_the_counts() -> None:
     first = pool_status(body(), NOW, BACKLOG, WORKLOAD, DECISION)
-    troubled = pool_status(body(first), LATER, problem=AWAY)
-    assert (troubled["backlog"], troubled["replicas"]) == (10, 3)
-    after = pool_status(body(troubled), LATER, BACKLOG, WORKLOAD, DECISION)
+    blocked = pool_status(body(first), LATER, problem=AWAY)
+    assert (blocked["backlog"], blocked["replicas"]) == (10, 3)
+    after = pool_status(body(blocked), LATER, BACKLOG, WORKLOAD, DECISION)
     assert conditions_by_type(after) == conditions_by_type(first)
     assert after["conditions"][0]["lastTransitionTime"] == "2023-11-14T22:14:20Z"
 

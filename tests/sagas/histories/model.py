@@ -157,7 +157,7 @@ class Group:
     # Whether a failed member gave it up; if not, `reason` is the cause.
     failed_first: bool = False
     reason: str = ""
-    swept: bool = False
+    retention_applied: bool = False
 
     @property
     def undos(self) -> list[Job]:
@@ -217,8 +217,8 @@ class Group:
         for undo in self.undos:
             _note_lost(undo)
         self._decide(failing, request, chosen.more)
-        if self.ended and not chosen.more and not self.swept:
-            self.swept = True
+        if self.ended and not chosen.more and not self.retention_applied:
+            self.retention_applied = True
             for member in self.members:
                 if member.place in member.unkept:
                     member.place = "gone"

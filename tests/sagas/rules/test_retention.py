@@ -122,9 +122,9 @@ async def test_all_members_of_a_large_group_are_removed(
     await client.work("payments", concurrency=50)
     await sagas.ends(order.group_id)
 
-    async def swept() -> bool:
+    async def removed() -> bool:
         return not await kept(sagas, order)
 
-    await eventually(swept)
+    await eventually(removed)
     assert await sagas.groups.store.wakeups.first(10) == []
     assert await sagas.groups.store.wakeups.parked() == []
