@@ -67,7 +67,7 @@ class GroupExistsError(RefusedError):
     code = "GROUPEXISTS"
 
     def __init__(self, group_id: str) -> None:
-        super().__init__(f"Group {group_id} already exists with another definition; use another id")
+        super().__init__(f"Group {group_id} already exists with another definition")
 
 
 class GroupRemovedError(RefusedError):
@@ -76,9 +76,7 @@ class GroupRemovedError(RefusedError):
     code = "GROUPREMOVED"
 
     def __init__(self, group_id: str) -> None:
-        super().__init__(
-            f"Group {group_id} was removed and cannot be created again; use another id"
-        )
+        super().__init__(f"Group {group_id} was removed and cannot be created again")
 
 
 class RedisStateLostError(RefusedError):
@@ -103,4 +101,4 @@ class JobExistsError(RefusedError):
     code = "JOBEXISTS"
 
     def __init__(self, job_key: str) -> None:
-        super().__init__(f"Job {job_key} already exists; remove it, or use another group id")
+        super().__init__(f"Job {job_key} already exists")

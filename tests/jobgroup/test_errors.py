@@ -21,8 +21,8 @@ from jobgroup.store.scripts import FOLDER
     ("error", "sentence"),
     [
         (GroupNotFoundError("g"), "Group g not found"),
-        (GroupExistsError("g"), "Group g already exists with another definition; use another id"),
-        (GroupRemovedError("g"), "Group g was removed and cannot be created again; use another id"),
+        (GroupExistsError("g"), "Group g already exists with another definition"),
+        (GroupRemovedError("g"), "Group g was removed and cannot be created again"),
         (
             RedisStateLostError("g"),
             "Redis has lost part of the data of group g; it will not be run again:"
@@ -30,7 +30,7 @@ from jobgroup.store.scripts import FOLDER
         ),
         (
             JobExistsError("bull:q:g-0"),
-            "Job bull:q:g-0 already exists; remove it, or use another group id",
+            "Job bull:q:g-0 already exists",
         ),
     ],
 )

@@ -177,9 +177,7 @@ async def test_one_of_several_groups_is_refused(cli: Cli, groups: JobGroups) -> 
     other = ORDER.replace("order-1", "order-2")
     done = cli("add", "-", stdin=f"{changed}---\n{other}")
     assert done.returncode == 2
-    sentence = (
-        "standard input: Group order-1 already exists with another definition; use another id"
-    )
+    sentence = "standard input: Group order-1 already exists with another definition"
     assert done.stderr == f"jobgroup: {sentence}\n"
     assert done.stdout == "order-2 order ACTIVE: 0/2 completed\n"
 
