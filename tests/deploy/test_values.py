@@ -66,7 +66,7 @@ def test_an_invalid_redis_configuration_is_refused(redis: Values, sentence: str)
 def test_a_name_that_is_not_valid_for_a_service_is_refused() -> None:
     with pytest.raises(Refused) as caught:
         render(release="2024")
-    message = "fullnameOverride: the name 2024-jobgroup-operator is not valid for a Service"
+    message = "fullnameOverride: 2024-jobgroup-operator is not a valid Service name"
     assert message in str(caught.value)
 
 

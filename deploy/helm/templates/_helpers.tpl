@@ -12,7 +12,7 @@ Templates quote every name that a user chooses: a namespace may be called 2024.
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}
 {{- $full = default $full .Values.fullnameOverride | replace "." "-" | trunc 50 | trimAll "-" }}
 {{- if not (regexMatch "^[a-z]" $full) }}
-{{- fail (printf "fullnameOverride: the name %s is not valid for a Service, which must begin with a letter; set another one" $full) }}
+{{- fail (printf "fullnameOverride: %s is not a valid Service name: it must begin with a letter; set another name" $full) }}
 {{- end }}
 {{- $full }}
 {{- end }}
