@@ -1,7 +1,7 @@
 """How a worker of any controller processes one object of its work queue.
 
 Afterwards it queues the object again: after the wait that the reconcile returned, or with the delay
-of the rate limiter after an error. A reconcile never queues its own object.
+of the rate limiter after an error.
 """
 
 import logging
