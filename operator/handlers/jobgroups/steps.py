@@ -197,7 +197,7 @@ class Steps:
     async def _expire(self, observed: Observation) -> Result:
         failpoint("expire")
         self._require_leader()
-        (result,) = await self._store.settle([(observed.ref.uid, "")], reasons.DEADLINE_EXCEEDED)
+        (result,) = await self._store.settle([observed.ref.uid], reasons.DEADLINE_EXCEEDED)
         if isinstance(result, Exception):
             raise result
         return Result(observed.body)

@@ -56,19 +56,21 @@ def plan_group(
     tag = f'{{"id":"{group_id}","name":{to_json(group.name)}}}'
     members = [_member(job, tag, job.name in group.compensation) for job in group.jobs]
     ids = tuple(names.job_id(group_id, n) for n in range(len(group.jobs)))
-    compensation, fields = _compensation(group, group_id) if group.compensation else ("{}", [])
+    compensation, mappings = _compensation(group, group_id) if group.compensation else ("{}", [])
+    owned = [] if owner == names.HEADLESS else ["owner", owner, "resource", resource]
+    parent: list[str | bytes] = [*(owned or ("owner", owner))]
     if retention := _retention(group.jobs, ids):
-        fields += "retention", pack(retention)
-    if resource:
-        fields += "resource", resource
+        parent += "retention", pack(retention)
     packed = pack(
         {
             "id": group_id,
             "name": group.name,
-            "owner": owner,
             "compensation": compensation,
             "members": members,
-            "fields": fields,
+            "mappings": mappings,
+            "parent": parent,
+            # Also in the group's hash, because somebody may delete the pseudo parent.
+            "fields": owned,
         }
     )
     digest = sha1(packed, usedforsecurity=False).hexdigest()
@@ -175,7 +177,7 @@ def _compensation(group: Group, group_id: str) -> tuple[str, list[str | bytes]]:
     for name, undo in group.compensation.items():
         opts = undo.opts.model_dump(exclude_none=True)
         given[name] = {"name": undo.name, "data": undo.data, "opts": opts, "when": undo.when}
-        undos += f"undo:{name}", _undo(name, undo, group_id)
+        undos += names.mapping_field(name), _undo(name, undo, group_id)
     return to_json(given), undos
 
 

@@ -14,7 +14,7 @@ from jobgroup.errors import InvalidSpecError
 # A URL can set another number: redis://host/?max_connections=500.
 MAX_CONNECTIONS = 100
 
-_UNAVAILABLE = (
+UNAVAILABLE = (
     exceptions.BusyLoadingError,
     exceptions.ConnectionError,
     exceptions.OutOfMemoryError,
@@ -89,7 +89,7 @@ def is_transient(error: BaseException) -> bool:
     """Return whether waiting may help: Redis is unavailable, starting, full or busy."""
     if isinstance(error, exceptions.AuthenticationError):
         return False
-    if isinstance(error, _UNAVAILABLE):
+    if isinstance(error, UNAVAILABLE):
         return True
     return isinstance(error, ResponseError) and bool(_TRANSIENT.search(str(error)))
 
@@ -101,4 +101,4 @@ def leave_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-__all__ = ["RedisError", "connect", "is_transient", "leave_if_cancelled", "locate"]
+__all__ = ["UNAVAILABLE", "RedisError", "connect", "is_transient", "leave_if_cancelled", "locate"]
