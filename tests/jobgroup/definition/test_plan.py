@@ -19,9 +19,9 @@ def plan(data: Any = None, opts: Any = None, undo: Any = None, group_id: str = "
 
 
 def unpack(plan: Plan) -> tuple[Any, Any]:
-    """Return the members of a plan and the fields of their parent."""
+    """Return the members of a plan and the fields of their parent, except the owner."""
     packed = msgpack.unpackb(plan.packed, unicode_errors="surrogateescape")
-    return packed["members"], packed["fields"]
+    return packed["members"], packed["parent"][2:]
 
 
 def member(plan: Plan) -> dict[str, Any]:

@@ -39,7 +39,8 @@ async def owned_keys(redis: Redis, prefix: str, group_id: str, queue: str) -> se
 async def test_python_and_lua_use_the_same_names(redis: Redis) -> None:
     expression = (
         '{ names.job_id("g-1", 7), names.undo_id("g-1-7"), names.undo_queue("payments"),'
-        ' names.job_key("bull", "payments", "g-1-7"), names.headless }'
+        ' names.job_key("bull", "payments", "g-1-7"), names.headless,'
+        ' names.mapping("charge"), names.group_of_wakeup("g-1-undo") }'
     )
     assert await run_lua(redis, "names", expression=expression) == [
         names.job_id("g-1", 7),
@@ -47,6 +48,8 @@ async def test_python_and_lua_use_the_same_names(redis: Redis) -> None:
         names.undo_queue("payments"),
         names.job_key("bull", "payments", "g-1-7"),
         names.HEADLESS,
+        names.mapping_field("charge"),
+        names.group_of_wakeup("g-1-undo"),
     ]
 
 
@@ -73,15 +76,17 @@ async def test_python_and_lua_name_the_same_keys(redis: Redis, prefix: str) -> N
     assert keys["owner_changes"] == names.owner_changes_key(prefix, "")
     assert keys["events"] == names.events_key(prefix, "payments")
     assert keys["ended"] == names.ended_key(prefix)
+    assert keys["queues"] == names.owning_queues_key(prefix)
     assert keys["tomb"] == names.tombstone_key(prefix, "g1")
 
 
 async def test_every_key_belongs_to_one_group_or_to_all(redis: Redis) -> None:
     keys = await keys_in_lua(redis, "bull", "g1", "payments")
     shared = {"ledger", "parked", "wakeups", "marker", "wakeup_events", "owner_changes"}
-    shared |= {"index", "events", "ended", "tomb"}
+    shared |= {"index", "events", "ended", "queues", "tomb"}
     owned = await owned_keys(redis, "bull", "g1", "payments")
-    assert owned == {key for name, key in keys.items() if name not in shared}
+    never = {"sealed"}
+    assert owned == {key for name, key in keys.items() if name not in shared | never}
 
 
 async def all_keys(redis: Redis) -> set[str]:
