@@ -88,14 +88,20 @@ class Group(Model):
     name: Name
     jobs: tuple[Job, ...]
     compensation: dict[str, Compensation] = Field(default_factory=dict)
+    # Whether the user gave the name. If not, it is that of the resource.
+    explicit_name: bool = True
 
 
 def parse_group(
-    name: str,
+    name: str | None,
     jobs: Sequence[Mapping[str, Any]],
     compensation: Mapping[str, Any] | None = None,
+    default_name: str | None = None,
 ) -> Group:
-    """Return the validated definition; raise InvalidSpecError with the first error."""
+    """Return the validated definition; raise InvalidSpecError with the first error.
+
+    The default name, which is that of a resource, is used if the user gave none.
+    """
     if not isinstance(jobs, Sequence) or isinstance(jobs, str):
         raise InvalidSpecError("jobs: Input should be a list")
     if not jobs:
@@ -107,9 +113,15 @@ def parse_group(
     _check_membership(jobs)
     if compensation:
         _check_names(jobs, compensation)
+    explicit = bool(name) or default_name is None
     try:
         group = Group.model_validate(
-            {"name": name, "jobs": tuple(jobs), "compensation": dict(compensation or {})}
+            {
+                "name": name if explicit else default_name,
+                "jobs": tuple(jobs),
+                "compensation": dict(compensation or {}),
+                "explicit_name": explicit,
+            }
         )
     except ValidationError as error:
         raise InvalidSpecError(validation_error(error)) from None
