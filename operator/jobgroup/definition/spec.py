@@ -22,13 +22,15 @@ from jobgroup.model import names
 
 MAX_JOBS = 2000
 
-# A group's id becomes part of keys below `_jobgroups:`, where BullMQ and this project have others.
-# A test compares them.
+# A group's id becomes part of keys below `_jobgroups:`, where BullMQ and this project have others,
+# and of `{queue}:groups:{id}`, which must not look like a key of a job with the id `groups`: BullMQ
+# 6 deletes such keys in removeOrphanedJobs. A test compares the words with the source of BullMQ.
 # fmt: off
 RESERVED_IDS = frozenset((
-    "active", "changed", "completed", "de", "delayed", "events", "failed", "heard", "id", "limiter",
-    "marker", "meta", "paused", "pc", "prioritized", "repeat", "saga", "stalled", "stalled-check",
-    "tomb", "wait", "waiting-children",
+    "active", "changed", "completed", "de", "delayed", "dependencies", "events", "failed", "heard",
+    "id", "limiter", "lock", "logs", "marker", "meta", "paused", "pc", "prioritized", "processed",
+    "repeat", "saga", "stalled", "stalled-check", "tomb", "unsuccessful", "wait",
+    "waiting-children",
 ))
 # fmt: on
 _GROUP_ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")
