@@ -8,12 +8,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha1
 from typing import Any
 
 import msgpack
 import pydantic_core
 
+from jobgroup.definition.digest import digest_group
 from jobgroup.definition.options import (
     NO_OPTIONS,
     JobOptions,
@@ -73,8 +73,7 @@ def plan_group(
             "fields": owned,
         }
     )
-    digest = sha1(packed, usedforsecurity=False).hexdigest()
-    return Plan(group_id, group.name, packed, digest, ids)
+    return Plan(group_id, group.name, packed, digest_group(group), ids)
 
 
 def pack_plans(plans: Sequence[Plan]) -> bytes:
