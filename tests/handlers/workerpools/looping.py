@@ -102,5 +102,8 @@ class Ground:
     async def scales_to(self, name: str, replicas: int) -> None:
         await self.in_thread(self.workloads.scales_to, name, replicas)
 
+    async def settles(self, name: str) -> None:
+        await self.in_thread(self.workloads.settles, name)
+
     async def says(self, name: str, kind: str, status: str, reason: str) -> str:
         return str(await self.in_thread(self.workloads.says, name, kind, status, reason))
