@@ -8,7 +8,6 @@ Pools are few and small, so all of them are kept in memory.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Sequence
@@ -31,8 +30,6 @@ logger = logging.getLogger(__name__)
 GATHER_SECONDS = 0.25
 # A pool is reconciled at least this often.
 RESYNC_SECONDS = 300.0
-# How often to look for pools whose jobs nobody runs.
-CHECK_SECONDS = 3.0
 # The longest block without a queue to listen to: the liveness probe expects progress.
 IDLE_SECONDS = 30.0
 # So many pools are reconciled at the same time, each with its own calls of the API server.
@@ -96,17 +93,8 @@ class PoolController:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(WORKERS):
                 tasks.create_task(self._work())
-            tasks.create_task(self._check_workers())
+            tasks.create_task(self._check.run(self._pools, self._queue))
             await self._count_forever()
-
-    async def _check_workers(self) -> None:
-        """Reconcile pools whose jobs nobody runs: their workloads may have been changed."""
-        while True:
-            leave_if_cancelled()
-            await asyncio.sleep(CHECK_SECONDS)
-            with contextlib.suppress(RedisError):  # the loop that counts reports it
-                for pool in await self._check.unserved(self._pools.values()):
-                    self._queue.add(pool.ref)
 
     async def _count_forever(self) -> None:
         failures = 0

@@ -1,17 +1,24 @@
 """Finds pools whose jobs nobody runs, although their workloads should have replicas.
 
 The replicas of a workload can be changed by anyone, and a pool at rest does not read its workload.
-If somebody stops all workers, the queue has no new event either: its jobs just wait. So the
-controller asks this check every few seconds, and reads the workloads of the pools that it returns.
+If somebody stops all workers, the queue has no new event either: its jobs just wait. So a loop
+looks for such pools and adds them to the work queue; the reconcile then reads the workload.
 """
 
+import asyncio
+import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from handlers.kube.client import Ref
+from handlers.kube.workqueue import WorkQueue
 from handlers.workerpools.pool import Pool
 from jobgroup.resource.listeners import has_worker, is_unserved
+from jobgroup.store.connection import RedisError, leave_if_cancelled
 from jobgroup.store.queues import Queues
 
+# How often to look for such pools.
+CHECK_SECONDS = 1.0
 # A workload that was read within this time is not read again because of this check.
 REREAD_SECONDS = 5.0
 
@@ -22,6 +29,15 @@ class WorkerCheck:
     def __init__(self, queues: Queues, prefix: str) -> None:
         self._queues = queues
         self._prefix = prefix
+
+    async def run(self, pools: Mapping[str, Pool], queue: WorkQueue[Ref]) -> None:
+        """Add pools whose jobs nobody runs to the work queue, forever."""
+        while True:
+            leave_if_cancelled()
+            await asyncio.sleep(CHECK_SECONDS)
+            with contextlib.suppress(RedisError):  # the controller reports it
+                for pool in await self.unserved(pools.values()):
+                    queue.add(pool.ref)
 
     async def unserved(self, pools: Iterable[Pool]) -> list[Pool]:
         """Return the pools that have replicas, and jobs that nobody runs.

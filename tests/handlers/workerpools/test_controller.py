@@ -299,7 +299,7 @@ async def test_only_workloads_of_jobs_that_nobody_runs_are_read_again(
     ground.api.way = count_reads
     monkeypatch.setattr(WorkerCheck, "unserved", count_rounds)
     monkeypatch.setattr(worker_check, "REREAD_SECONDS", 0.0)
-    monkeypatch.setattr(controller, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(worker_check, "CHECK_SECONDS", 0.1)
 
     async def was_checked_often() -> bool:
         return rounds > 30 and reads["unserved"] > 1
