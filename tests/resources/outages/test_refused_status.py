@@ -10,7 +10,7 @@ from testbed.servers.operator import OperatorProcess
 from testbed.servers.proxy import Proxy, nothing
 from testbed.support.resources import manifest, until
 from testbed.support.scrapes import Scrape
-from testbed.support.stages import WAIT, Stage
+from testbed.support.stages import PREFIX, WAIT, Stage
 from testbed.support.waiting import wait_for
 from testbed.support.workloads import Workloads, pool, workload
 
@@ -54,9 +54,11 @@ async def test_a_refused_status_is_an_error_in_the_log_and_a_metric(
     assert f"[{stage.namespace}/order]" in first
     said = f"refused the status of {kind} order: 422: status.replicas: Invalid value: 20000;"
     assert said in first
+    # The workload is scaled, and the jobs are created nevertheless.
     if kind == "WorkerPool":
-        # The workload is scaled nevertheless.
         workloads.scales_to("order", 1)
+    else:
+        wait_for(lambda: stage.store.llen(f"{PREFIX}:waiting:wait") == 1)
     # The status is written as soon as it is accepted.
     proxy.refuse = nothing
     until(
