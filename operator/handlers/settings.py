@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobgroup.resource.workerpool_spec import MAX_REPLICAS
 from jobgroup.store.settings import (
     RedisSettings,
     SettingsError,
@@ -30,6 +31,8 @@ class Settings:
     namespaces: tuple[str, ...]
     port: int
     workers: int
+    pool_max_replicas: int
+    pool_opt_in: bool
 
 
 def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
@@ -43,6 +46,8 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
         namespaces=_exact_names(env.get("KOPF_RUN_NAMESPACES", "").split()),
         port=_number(env, "PORT", 8080, 0, 65535),
         workers=_number(env, "WORKERS", 16, 1, 256),
+        pool_max_replicas=_number(env, "POOL_MAX_REPLICAS", 100, 1, MAX_REPLICAS),
+        pool_opt_in=_switch(env, "POOL_OPT_IN"),
     )
 
 
@@ -51,6 +56,13 @@ def _number(env: Mapping[str, str], name: str, default: int, least: int, most: i
     if not value.isdecimal() or not least <= int(value) <= most:
         raise SettingsError(f"{name}: {value!r} must be a number from {least} to {most}")
     return int(value)
+
+
+def _switch(env: Mapping[str, str], name: str) -> bool:
+    value = env.get(name) or "false"
+    if value not in ("true", "false"):
+        raise SettingsError(f"{name}: {value!r} must be true or false")
+    return value == "true"
 
 
 def _exact_names(names: Sequence[str]) -> tuple[str, ...]:

@@ -19,8 +19,8 @@ from handlers.jobgroups.follower import Follower
 from handlers.jobgroups.reconciler import Reconciler
 from handlers.jobgroups.reporter import Reporter
 from handlers.jobgroups.steps import Steps
-from handlers.kube.client import ApiClient, ApiError, Ref, login, ref_of
-from handlers.kube.kopf_settings import configure_kopf
+from handlers.kube.client import ApiClient, ApiError, Ref, ref_of
+from handlers.kube.kopf_settings import configure_kopf, login
 from handlers.kube.leader import Lease
 from handlers.kube.workqueue import WorkQueue
 from handlers.settings import Settings, SettingsError, read_settings
@@ -32,6 +32,7 @@ from handlers.telemetry.state import StateCollector
 from handlers.workerpools.controller import PoolController
 from handlers.workerpools.scaler import Scaler
 from handlers.workerpools.targets import Targets
+from handlers.workerpools.worker_check import WorkerCheck
 from jobgroup import Driver, Store, __version__, connect
 from jobgroup.resource.kinds import JOBGROUP, KINDS, WORKERPOOL
 
@@ -73,12 +74,20 @@ class Operator:
         self._redis = RedisProbe(self._store, redis.location, self._is_leader)
         self._driver = Driver(self._store)
         queues = self._store.queues
-        scaler = Scaler(self._api, queues, Targets(self._api), self._is_leader)
-        self._pools = PoolController(self._api, queues, WorkQueue(), scaler)
+        targets = Targets(self._api, settings.pool_opt_in)
+        self._pools = PoolController(
+            self._api,
+            queues,
+            WorkQueue(),
+            Scaler(self._api, queues, targets, self._is_leader),
+            WorkerCheck(queues, redis.prefix),
+            settings.pool_max_replicas,
+        )
         registry.register(
             StateCollector(
                 is_leader=self._is_leader,
                 writes=self._api.writes,
+                refused=self._api.refused,
                 watch_age=self._metrics.watch_age,
                 driver=self._driver.counters,
                 pools=self._pools.statuses,

@@ -63,6 +63,9 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "port": (9000, (*PODS, "NetworkPolicy", "Service")),
     "workers": (32, PODS),
     "logFormat": ("json", PODS),
+    "workerPools.maxReplicas": (77, PODS),
+    "workerPools.optIn": (True, PODS),
+    "workerPools.aggregate": (False, ("ClusterRole -edit-pools",)),
     "crds.install": (False, tuple(each for each in PLAIN if "Definition" in each)),
     "serviceAccount.create": (False, ("ServiceAccount ours",)),
     "serviceAccount.name": (
@@ -77,7 +80,10 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     ),
     "serviceAccount.annotations": ({"cloud": "another"}, ("ServiceAccount ours",)),
     "rbac.create": (False, RIGHTS),
-    "rbac.aggregate": (False, ("ClusterRole -edit", "ClusterRole -view")),
+    "rbac.aggregate": (
+        False,
+        ("ClusterRole -edit", "ClusterRole -edit-pools", "ClusterRole -view"),
+    ),
     "resources.requests": ({"cpu": "7m"}, PODS),
     "resources.limits": ({"memory": "7Mi"}, PODS),
     "nodeSelector": ({"disk": "another"}, PODS),

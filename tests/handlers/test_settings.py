@@ -23,7 +23,7 @@ def refusal(**env: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "env", [{}, dict.fromkeys(("REDIS_URL", "PORT", "POD_NAME", "WORKERS"), "")]
+    "env", [{}, dict.fromkeys(("REDIS_URL", "PORT", "POD_NAME", "WORKERS", "POOL_OPT_IN"), "")]
 )
 def test_everything_has_a_default_and_empty_means_default(env: dict[str, str]) -> None:
     found = read_settings(env)
@@ -35,6 +35,8 @@ def test_everything_has_a_default_and_empty_means_default(env: dict[str, str]) -
         namespaces=(),
         port=8080,
         workers=16,
+        pool_max_replicas=100,
+        pool_opt_in=False,
     )
 
 
@@ -62,6 +64,10 @@ def test_the_namespace_comes_from_the_service_account(tmp_path: Path) -> None:
         ("PORT", "65535", "port", 65535),
         ("WORKERS", "1", "workers", 1),
         ("WORKERS", "256", "workers", 256),
+        ("POOL_MAX_REPLICAS", "1", "pool_max_replicas", 1),
+        ("POOL_MAX_REPLICAS", "10000", "pool_max_replicas", 10_000),
+        ("POOL_OPT_IN", "true", "pool_opt_in", True),
+        ("POOL_OPT_IN", "false", "pool_opt_in", False),
     ],
 )
 def test_a_valid_value_is_accepted(name: str, value: str, field: str, expected: object) -> None:
@@ -83,6 +89,9 @@ def test_a_valid_value_is_accepted(name: str, value: str, field: str, expected: 
         ("WORKERS", "0", "'0' must be a number from 1 to 256"),
         ("WORKERS", "257", "'257' must be a number from 1 to 256"),
         ("WORKERS", " ", "' ' must be a number from 1 to 256"),
+        ("POOL_MAX_REPLICAS", "0", "'0' must be a number from 1 to 10000"),
+        ("POOL_MAX_REPLICAS", "10001", "'10001' must be a number from 1 to 10000"),
+        ("POOL_OPT_IN", "yes", "'yes' must be true or false"),
     ],
 )
 def test_an_invalid_value_is_refused_with_its_variable(

@@ -55,6 +55,10 @@ env:
   value: {{ .Values.port | quote }}
 - name: WORKERS
   value: {{ .Values.workers | quote }}
+- name: POOL_MAX_REPLICAS
+  value: {{ .Values.workerPools.maxReplicas | quote }}
+- name: POOL_OPT_IN
+  value: {{ .Values.workerPools.optIn | quote }}
 - name: KOPF_RUN_LOG_FORMAT
   value: {{ .Values.logFormat }}
 {{- if .Values.watchNamespaces }}

@@ -1,7 +1,7 @@
 """The parts that all controllers share.
 
 client         typed calls of the Kubernetes API
-kopf_settings  the settings of kopf
+kopf_settings  the settings and credentials of kopf
 leader         leader election with a Lease
 workqueue      a rate-limited queue of keys
 worker         one object of a work queue: reconcile it, and queue it again

@@ -1,6 +1,7 @@
-"""The settings of kopf that the operator relies on."""
+"""The settings of kopf that the operator relies on, its credentials, and how deep JSON may be."""
 
 import logging
+import sys
 from typing import Any
 
 import kopf
@@ -23,6 +24,19 @@ class NoDiffs(kopf.DiffBaseStorage):
 
     def store(self, **_: Any) -> None:
         """Store nothing."""
+
+
+def raise_recursion_limit() -> None:
+    """Allow JSON as deep as the API server does: 10,000 levels.
+
+    Otherwise one such object would end the watch of all objects. It is refused later.
+    """
+    sys.setrecursionlimit(60_000)
+
+
+def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    """Return server and credentials: of the pod's service account, or of a kubeconfig."""
+    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
 
 
 def configure_kopf(settings: kopf.OperatorSettings, namespaces: bool = False) -> None:

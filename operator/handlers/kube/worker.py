@@ -7,7 +7,7 @@ of the rate limiter after an error.
 import logging
 from collections.abc import Awaitable
 
-from handlers.kube.client import ApiError, Ref
+from handlers.kube.client import ApiError, Ref, StatusRefusedError
 from handlers.kube.leader import NotLeaderError
 from handlers.kube.workqueue import WorkQueue
 from jobgroup.store.connection import RedisError
@@ -22,6 +22,10 @@ async def process(queue: WorkQueue[Ref], ref: Ref, reconcile: Awaitable[float | 
     """
     try:
         requeue_after = await reconcile
+    except StatusRefusedError as error:
+        wait = queue.add_rate_limited(ref)
+        refusal = "the API server refused the status of %s %s: %s; retrying in %.1f s"
+        logger.error(refusal, ref.kind, ref.name, error, wait, extra=ref.context)
     except ApiError as error:
         wait = queue.add_rate_limited(ref, error.retry_after)
         logger.warning("%s; retrying in %.1f s", error, wait, extra=ref.context)

@@ -16,9 +16,12 @@ from handlers.telemetry.redis_probe import RedisProbe
 from jobgroup.driver import Counters
 from jobgroup.model.clock import now_ms
 from jobgroup.model.snapshot import ENDED, STATES, Totals
+from jobgroup.resource.kinds import KINDS
 
 UNFINISHED = [state for state in STATES if state not in ENDED]
 WRITES = ("delete", "event", "lease", "metadata", "scale", "status")
+# Exported from zero: Prometheus does not see an increase when a series starts above zero.
+_NOT_REFUSED = {(kind.name, code): 0 for kind in KINDS for code in (400, 403, 413, 422)}
 
 PoolStatuses = Iterable[tuple[Ref, Mapping[str, Any]]]
 
@@ -29,6 +32,7 @@ class StateCollector(Collector):
 
     is_leader: Callable[[], bool]
     writes: Mapping[str, int]
+    refused: Mapping[tuple[str, int], int]
     watch_age: Callable[[], float]
     driver: Counters
     pools: Callable[[], PoolStatuses]
@@ -45,6 +49,14 @@ class StateCollector(Collector):
         for what, count in {**dict.fromkeys(WRITES, 0), **self.writes}.items():
             writes.add_metric([what], count)
         yield writes
+        refused = CounterMetricFamily(
+            "jobgroup_status_refused",
+            "Statuses that the Kubernetes API server refused to store.",
+            labels=["kind", "code"],
+        )
+        for (kind, code), count in {**_NOT_REFUSED, **self.refused}.items():
+            refused.add_metric([kind, str(code)], count)
+        yield refused
         yield CounterMetricFamily(
             "jobgroup_resync_repairs",
             "Groups without a wake-up that a resync of the driver found and moved on.",

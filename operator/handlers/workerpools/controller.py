@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from handlers.kube.client import ApiClient, ApiError, Conflict, Ref
 from handlers.kube.worker import process
 from handlers.kube.workqueue import WorkQueue, soonest
-from handlers.workerpools.scaler import Body, Pool, Scaler, unreadable
+from handlers.workerpools.pool import Body, Pool, conflict_of, older_rivals
+from handlers.workerpools.scaler import Scaler, unreadable
+from handlers.workerpools.worker_check import WorkerCheck
 from jobgroup.model.backlog import Backlog
 from jobgroup.model.clock import backoff
-from jobgroup.resource import reasons
 from jobgroup.resource.conditions import Problem, redis_problem
 from jobgroup.store.connection import RedisError, is_transient, leave_if_cancelled
 from jobgroup.store.queues import Queues
@@ -39,13 +40,21 @@ class PoolController:
     """Keeps all pools, counts the jobs of their queues, and has their workloads scaled."""
 
     def __init__(
-        self, api: ApiClient, queues: Queues, queue: WorkQueue[Ref], scaler: Scaler
+        self,
+        api: ApiClient,
+        queues: Queues,
+        queue: WorkQueue[Ref],
+        scaler: Scaler,
+        check: WorkerCheck,
+        ceiling: int | None = None,
     ) -> None:
         self.alive_at = time.monotonic()
         self._api = api
         self._queues = queues
         self._queue = queue
         self._scaler = scaler
+        self._check = check
+        self._ceiling = ceiling
         self._pools: dict[str, Pool] = {}
         # Pools taken from the work queue, each with the count of its jobs or a problem.
         self._ready: asyncio.Queue[tuple[Pool, Backlog | Problem]] = asyncio.Queue()
@@ -57,7 +66,7 @@ class PoolController:
             return
         known = self._pools.get(ref.uid)
         if known is None:
-            self._pools[ref.uid] = pool = Pool(ref, body)
+            self._pools[ref.uid] = pool = Pool(ref, body, self._ceiling)
             self._enqueue_rivals(pool)
         elif known.generation < body["metadata"]["generation"]:
             known.update(body)
@@ -84,6 +93,7 @@ class PoolController:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(WORKERS):
                 tasks.create_task(self._work())
+            tasks.create_task(self._check.run(self._pools, self._queue))
             await self._count_forever()
 
     async def _count_forever(self) -> None:
@@ -130,13 +140,13 @@ class PoolController:
             raise
         for pool, count in zip(pools, counts, strict=True):
             if isinstance(count, str):
-                pool.event = ""
+                pool.event, pool.backlog = "", None
                 self._ready.put_nowait((pool, unreadable(count)))
                 continue
             if count.event != pool.event:
                 # Jobs may have come and gone: the queue is not calm.
                 pool.calm_since = None
-            pool.event = count.event
+            pool.event, pool.backlog = count.event, count
             self._ready.put_nowait((pool, count))
 
     def _take_due(self) -> list[Pool]:
@@ -171,7 +181,7 @@ class PoolController:
             self._queue.add(pool.ref)
         for pool in self._known(self._queue.get_due()):
             self._queue.add(pool.ref)
-            if _ready_condition(pool.body)[0] == problem.reason:
+            if pool.ready_condition[0] == problem.reason:
                 self._queue.done(pool.ref)
             else:
                 self._ready.put_nowait((pool, problem))
@@ -198,9 +208,9 @@ class PoolController:
                 return None
             if isinstance(found, Problem):
                 return await self._scaler.block(pool, found)
-            for rival in self._older_rivals(pool):
+            for rival in older_rivals(pool, self._pools.values()):
                 await self._update(rival)
-            if conflict := self._conflict(pool):
+            if conflict := conflict_of(pool, self._pools.values()):
                 pool.workload = None
                 return await self._scaler.block(pool, conflict, found)
             return await self._scaler.scale(pool, found)
@@ -228,31 +238,3 @@ class PoolController:
         if pool.update(body):
             self._queue.add(pool.ref)
         return True
-
-    def _older_rivals(self, of: Pool) -> list[Pool]:
-        """Return the older pools of the same workload."""
-        return [
-            pool for pool in self._pools.values() if pool.target == of.target and pool.age < of.age
-        ]
-
-    def _conflict(self, pool: Pool) -> Problem | None:
-        """Return a problem if an older pool scales the same workload, else None."""
-        for rival in self._older_rivals(pool):
-            return Problem(
-                reasons.CONFLICT,
-                f"the WorkerPool {rival.ref.name} scales the same workload and is older;"
-                " delete one of the two",
-            )
-        reason, message = _ready_condition(pool.body)
-        if pool.is_new and reason == reasons.CONFLICT:
-            # After a restart, the watch may not have reported the older pool yet.
-            return Problem(reason, message)
-        return None
-
-
-def _ready_condition(body: Body) -> tuple[str, str]:
-    """Return reason and message of a pool's Ready condition."""
-    for each in (body.get("status") or {}).get("conditions") or ():
-        if each["type"] == "Ready":
-            return each["reason"], each["message"]
-    return "", ""

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from handlers.jobgroups.cache import ObjectCache
-from handlers.kube.client import ApiClient, ApiError, Conflict, ref_of
+from handlers.kube.client import ApiClient, ApiError, Conflict, StatusRefusedError, ref_of
 from jobgroup import Store, connect
 from jobgroup.definition.plan import Plan
 from jobgroup.resource.decisions import FINALIZER, GROUP_ANNOTATION
@@ -65,6 +65,22 @@ async def test_a_write_to_a_changed_object_is_refused(
         await WRITES[write](client, old)
     assert stage.resources.get("order") == changed
     await WRITES[write](client, changed)
+
+
+async def test_a_status_that_does_not_match_the_schema_is_refused_and_counted(
+    stage: Stage, client: ApiClient
+) -> None:
+    body = applied(stage)
+    for times in (1, 2):
+        with pytest.raises(StatusRefusedError, match="observedGeneration") as caught:
+            await client.put_status(body, {**TOLD, "observedGeneration": "one"})
+        assert caught.value.code == 422
+        assert client.refused == {("JobGroup", 422): times}
+    await client.put_status(body, TOLD)
+    # The object has changed: a conflict, not a refusal.
+    with pytest.raises(Conflict):
+        await client.put_status(body, TOLD)
+    assert client.refused == {("JobGroup", 422): 2}
 
 
 @pytest.mark.parametrize("write", WRITES)

@@ -256,6 +256,7 @@ def test_the_table_in_the_docs_lists_every_metric() -> None:
         StateCollector(
             is_leader=lambda: True,
             writes={},
+            refused={},
             watch_age=metrics.watch_age,
             driver=Counters(),
             pools=lambda: pools,
