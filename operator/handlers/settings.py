@@ -30,6 +30,7 @@ class Settings:
     namespaces: tuple[str, ...]
     port: int
     workers: int
+    watch_seconds: int
 
 
 def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
@@ -43,6 +44,7 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
         namespaces=_exact_names(env.get("KOPF_RUN_NAMESPACES", "").split()),
         port=_number(env, "PORT", 8080, 0, 65535),
         workers=_number(env, "WORKERS", 16, 1, 256),
+        watch_seconds=_number(env, "WATCH_TIMEOUT_SECONDS", 60, 3, 3600),
     )
 
 

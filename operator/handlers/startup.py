@@ -21,7 +21,8 @@ from handlers.jobgroups.reporter import Reporter
 from handlers.jobgroups.steps import Steps
 from handlers.kube.client import ApiClient, ApiError, Ref, login, ref_of
 from handlers.kube.kopf_settings import configure_kopf
-from handlers.kube.leader import Lease
+from handlers.kube.leader import RELEASE_SECONDS, Lease
+from handlers.kube.watches import Watches
 from handlers.kube.workqueue import WorkQueue
 from handlers.settings import Settings, SettingsError, read_settings
 from handlers.telemetry.checks import WatchCheck, check_progress
@@ -38,6 +39,8 @@ from jobgroup.resource.kinds import JOBGROUP, KINDS, WORKERPOOL
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 5
+# Tasks that do not stop in time, and the release of the lease.
+EXIT_SECONDS = STOP_SECONDS + RELEASE_SECONDS
 
 
 class Controller(Protocol):
@@ -62,9 +65,11 @@ class Operator:
     def __init__(self, settings: Settings, kopf_settings: kopf.OperatorSettings) -> None:
         self._settings = settings
         self._tasks: list[asyncio.Task[None]] = []
+        self._exit_task: asyncio.Task[None] | None = None
         self._controllers: dict[str, Controller] = {}
         registry = CollectorRegistry(auto_describe=True)
         self._metrics = Metrics(registry)
+        self.watches = Watches(settings.watch_seconds)
         self._health = Health(settings.port, registry)
         self._api = ApiClient(kopf_settings)
         self._lease = Lease(self._api, settings.namespace, settings.lease_name, settings.identity)
@@ -108,8 +113,9 @@ class Operator:
         self._start_loop("pools", self._pools, self._pools.run())
         self._controllers[WORKERPOOL.plural] = self._pools
         for kind in KINDS:
-            check = WatchCheck(kind.plural, kind.is_required)
-            self._health.add_live_check(f"watch of {kind.plural}", check)
+            check = WatchCheck(self.watches, kind.plural, kind.is_required)
+            self._health.add_live_check(f"watch of {kind.plural}", check.is_live)
+            self._health.add_ready_check(f"watch of {kind.plural}", check.is_ready)
 
     def _start_jobgroups(self, owner: str) -> None:
         cache, queue = ObjectCache(), WorkQueue[Ref]()
@@ -129,7 +135,7 @@ class Operator:
     async def stop(self) -> None:
         """Stop everything and release the lease for another replica."""
         for task in self._tasks:
-            task.remove_done_callback(_exit_with)
+            task.remove_done_callback(self._exit_with)
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
@@ -156,8 +162,29 @@ class Operator:
     def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Run a task as long as the process; when it ends, the process exits."""
         task = asyncio.create_task(work, name=f"jobgroup {name}")
-        task.add_done_callback(_exit_with)
+        task.add_done_callback(self._exit_with)
         self._tasks.append(task)
+
+    def _exit_with(self, task: asyncio.Task[None]) -> None:
+        """Exit the process when a task ends that must not end; a new process continues its work."""
+        if task.cancelled():
+            return
+        reason = task.exception() or "it returned"
+        logger.critical(
+            "the task %s ended unexpectedly (%r); the process exits and must be restarted",
+            task.get_name(),
+            reason,
+        )
+        self._exit_task = asyncio.create_task(self._exit())
+
+    async def _exit(self) -> None:
+        """Stop, so that another replica leads at once, and exit."""
+        try:
+            if self._lease.is_held:
+                async with asyncio.timeout(EXIT_SECONDS):
+                    await self.stop()
+        finally:
+            os._exit(1)
 
     def _check_lease(self) -> str:
         return "" if self._lease.is_held else "this replica lost the leader lease"
@@ -169,18 +196,6 @@ class Operator:
             except ApiError as error:
                 logger.warning("cannot reach the API server; retrying: %s", error)
                 await asyncio.sleep(1)
-
-
-def _exit_with(task: asyncio.Task[None]) -> None:
-    """Exit the process when a task ends that must not end; a new process continues its work."""
-    if not task.cancelled():
-        reason = task.exception() or "it returned"
-        logger.critical(
-            "the task %s ended unexpectedly (%r); the process exits and must be restarted",
-            task.get_name(),
-            reason,
-        )
-        os._exit(1)
 
 
 @kopf.on.login()
@@ -196,9 +211,10 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
     logger.info("jobgroup-operator %s", __version__)
     try:
         chosen = read_settings()
-        configure_kopf(settings, namespaces=bool(chosen.namespaces))
-        memo.operator = Operator(chosen, settings)
-        await memo.operator.start()
+        memo.operator = operator = Operator(chosen, settings)
+        operator.watches.install()
+        configure_kopf(settings, operator.watches, namespaces=bool(chosen.namespaces))
+        await operator.start()
     except SettingsError as refusal:
         # Not kopf's PermanentError, which would log a traceback around the message.
         logger.critical("%s", refusal)

@@ -202,6 +202,8 @@ class ApiClient:
                 return await self._send(method, path, body, headers)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, f"cannot reach the API server: {error!r}") from None
+        except ValueError as error:
+            raise ApiError(0, f"the answer of the API server is incomplete: {error}") from None
 
     async def _send(
         self, method: str, path: str, body: Any, headers: Mapping[str, str]
