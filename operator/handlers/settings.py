@@ -31,6 +31,7 @@ class Settings:
     port: int
     workers: int
     watch_seconds: int
+    metrics_by_namespace: bool
 
 
 def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
@@ -45,6 +46,7 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
         port=_number(env, "PORT", 8080, 0, 65535),
         workers=_number(env, "WORKERS", 16, 1, 256),
         watch_seconds=_number(env, "WATCH_TIMEOUT_SECONDS", 60, 3, 3600),
+        metrics_by_namespace=_flag(env, "METRICS_BY_NAMESPACE"),
     )
 
 
@@ -53,6 +55,13 @@ def _number(env: Mapping[str, str], name: str, default: int, least: int, most: i
     if not value.isdecimal() or not least <= int(value) <= most:
         raise SettingsError(f"{name}: {value!r} must be a number from {least} to {most}")
     return int(value)
+
+
+def _flag(env: Mapping[str, str], name: str) -> bool:
+    value = env.get(name) or "false"
+    if value not in ("true", "false"):
+        raise SettingsError(f"{name}: {value!r} must be true or false")
+    return value == "true"
 
 
 def _exact_names(names: Sequence[str]) -> tuple[str, ...]:

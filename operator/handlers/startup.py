@@ -15,6 +15,7 @@ import kopf
 from prometheus_client import CollectorRegistry
 
 from handlers.jobgroups.cache import ObjectCache
+from handlers.jobgroups.counts import NamespaceCounts
 from handlers.jobgroups.follower import Follower
 from handlers.jobgroups.reconciler import Reconciler
 from handlers.jobgroups.reporter import Reporter
@@ -23,6 +24,7 @@ from handlers.kube.client import ApiClient, ApiError, Ref, login, ref_of
 from handlers.kube.kopf_settings import configure_kopf
 from handlers.kube.leader import RELEASE_SECONDS, Lease
 from handlers.kube.watches import Watches
+from handlers.kube.worker import Controller
 from handlers.kube.workqueue import WorkQueue
 from handlers.settings import Settings, SettingsError, read_settings
 from handlers.telemetry.checks import WatchCheck, check_progress
@@ -43,16 +45,6 @@ STOP_SECONDS = 5
 EXIT_SECONDS = STOP_SECONDS + RELEASE_SECONDS
 
 
-class Controller(Protocol):
-    """The controller of one kind."""
-
-    def enqueue(self, ref: Ref, body: dict[str, Any]) -> None:
-        """Reconcile an object that was added or modified."""
-
-    def forget(self, ref: Ref) -> None:
-        """Drop an object that was deleted."""
-
-
 class Loop(Protocol):
     """A loop that records its last round."""
 
@@ -67,6 +59,7 @@ class Operator:
         self._tasks: list[asyncio.Task[None]] = []
         self._exit_task: asyncio.Task[None] | None = None
         self._controllers: dict[str, Controller] = {}
+        self._counts: NamespaceCounts | None = None
         registry = CollectorRegistry(auto_describe=True)
         self._metrics = Metrics(registry)
         self.watches = Watches(settings.watch_seconds)
@@ -88,6 +81,7 @@ class Operator:
                 driver=self._driver.counters,
                 pools=self._pools.statuses,
                 redis=self._redis,
+                namespaces=lambda: self._counts.by_namespace() if self._counts else {},
             )
         )
 
@@ -131,6 +125,9 @@ class Operator:
         for number in range(self._settings.workers):
             self._run(f"worker {number}", reconciler.work())
         self._controllers[JOBGROUP.plural] = reconciler
+        if self._settings.metrics_by_namespace:
+            self._controllers[JOBGROUP.plural] = self._counts = NamespaceCounts(reconciler)
+            self.watches.on_list(JOBGROUP.plural, self._counts.retain)
 
     async def stop(self) -> None:
         """Stop everything and release the lease for another replica."""

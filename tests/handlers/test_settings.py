@@ -35,6 +35,8 @@ def test_everything_has_a_default_and_empty_means_default(env: dict[str, str]) -
         namespaces=(),
         port=8080,
         workers=16,
+        watch_seconds=60,
+        metrics_by_namespace=False,
     )
 
 
@@ -62,6 +64,10 @@ def test_the_namespace_comes_from_the_service_account(tmp_path: Path) -> None:
         ("PORT", "65535", "port", 65535),
         ("WORKERS", "1", "workers", 1),
         ("WORKERS", "256", "workers", 256),
+        ("WATCH_TIMEOUT_SECONDS", "3", "watch_seconds", 3),
+        ("WATCH_TIMEOUT_SECONDS", "3600", "watch_seconds", 3600),
+        ("METRICS_BY_NAMESPACE", "true", "metrics_by_namespace", True),
+        ("METRICS_BY_NAMESPACE", "false", "metrics_by_namespace", False),
     ],
 )
 def test_a_valid_value_is_accepted(name: str, value: str, field: str, expected: object) -> None:
@@ -76,6 +82,8 @@ def test_a_valid_value_is_accepted(name: str, value: str, field: str, expected: 
         ("POD_NAMESPACE", "../x", "'../x' must match [a-z0-9-]{1,63}"),
         ("LEASE_NAME", "a/b", "'a/b' must match [a-z0-9.-]{1,253}"),
         ("LEASE_NAME", "a\n", r"'a\n' must match [a-z0-9.-]{1,253}"),
+        ("WATCH_TIMEOUT_SECONDS", "2", "'2' must be a number from 3 to 3600"),
+        ("METRICS_BY_NAMESPACE", "yes", "'yes' must be true or false"),
         ("PORT", "-1", "'-1' must be a number from 0 to 65535"),
         ("PORT", "65536", "'65536' must be a number from 0 to 65535"),
         ("PORT", "http", "'http' must be a number from 0 to 65535"),

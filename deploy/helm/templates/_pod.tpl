@@ -55,6 +55,10 @@ env:
   value: {{ .Values.port | quote }}
 - name: WORKERS
   value: {{ .Values.workers | quote }}
+{{- if .Values.metrics.byNamespace }}
+- name: METRICS_BY_NAMESPACE
+  value: "true"
+{{- end }}
 - name: KOPF_RUN_LOG_FORMAT
   value: {{ .Values.logFormat }}
 {{- if .Values.watchNamespaces }}

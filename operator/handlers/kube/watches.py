@@ -11,7 +11,7 @@ a watch that failed or was silent, all objects are listed: kopf does so after an
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
@@ -29,6 +29,9 @@ LIST_AGAIN = {"type": "ERROR", "object": {"kind": "Status", "code": GONE}}
 _FOLDER = f"/apis/{API_VERSION}/"
 _PLURALS = {kind.plural for kind in KINDS}
 _get, _stream = api.get, api.stream
+
+# Receives the namespace of a list, or "" for all, and the uids of the objects.
+ListListener = Callable[[str, set[str]], None]
 
 
 class WatchFailedError(Exception):
@@ -57,10 +60,17 @@ class Watches:
         self.seconds = seconds
         self.server_seconds = seconds * 2 // 3
         self._watches: dict[str, Watch] = {}
+        self._listeners: dict[str, ListListener] = {}
+        # Of lists that have further pages, by path.
+        self._listed: dict[str, set[str]] = {}
 
     def install(self) -> None:
         """Have kopf read through this object."""
         api.get, api.stream = self.get, self.stream
+
+    def on_list(self, plural: str, listener: ListListener) -> None:
+        """Call a listener after each complete list of a kind."""
+        self._listeners[plural] = listener
 
     def age(self, plural: str) -> float | None:
         """Return the seconds since each watch of a kind was last heard; None if there was none."""
@@ -94,6 +104,8 @@ class Watches:
                 reason = error
             else:
                 self._heard(path)
+                if listener := self._listeners.get(_plural(path)):
+                    self._collect(url, answer, listener)
                 return answer
             failures += 1
             logger.warning("cannot read %s; retrying: %r", path, reason)
@@ -154,6 +166,17 @@ class Watches:
             raise WatchFailedError(f"was silent for {self.seconds} s") from None
         watch.heard_at, watch.silences = time.monotonic(), 0
         return event
+
+    def _collect(self, url: str, page: Mapping[str, Any], listener: ListListener) -> None:
+        """Add a page to a list; after the last page, pass the list to the listener."""
+        path, _, query = url.partition("?")
+        listed = self._listed.setdefault(path, set())
+        if "continue=" not in query:
+            listed.clear()
+        listed.update(each["metadata"]["uid"] for each in page.get("items", ()))
+        if not page["metadata"].get("continue"):
+            namespace = path.removeprefix(_FOLDER).rpartition("/")[0].removeprefix("namespaces/")
+            listener(namespace, self._listed.pop(path))
 
     def _heard(self, path: str) -> Watch:
         """Record that a path was just listed, or is watched now."""

@@ -3,7 +3,7 @@
 from jobgroup import Driver
 
 
-async def crash(_: Driver) -> None:
+async def crash(self: Driver) -> None:
     raise RuntimeError("the driver is broken")
 
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from redis import Redis
 
 from testbed.servers.apiserver import ApiServer
-from testbed.servers.operator import OperatorProcess
+from testbed.servers.operator import MAIN, OperatorProcess
 from testbed.servers.proxy import WRITES, Proxy
 from testbed.support.resources import install_crds, manifest
 from testbed.support.stages import PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
@@ -34,7 +34,8 @@ async def kept(quiet_api: ApiServer, tmp_path: Path) -> AsyncIterator[Stage]:
 
 def by_proxy(stage: Stage, proxy: Proxy, **env: str) -> OperatorProcess:
     """Start an operator that reaches the API server through the proxy, and wait for its watch."""
-    operator = stage.operator("operator", stage.api.kubeconfig("by-proxy", proxy.url), **env)
+    kubeconfig = stage.api.kubeconfig("by-proxy", proxy.url)
+    operator = stage.operator("operator", kubeconfig, MAIN, **env)
     wait_for(lambda: proxy.watches > 0)
     return operator
 

@@ -27,7 +27,13 @@ OK = (200, "ok\n")
 
 def status(code: int, reason: str) -> dict[str, Any]:
     message = f"the test says {reason}"
-    return {"kind": "Status", "apiVersion": "v1", "code": code, "reason": reason, "message": message}
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "code": code,
+        "reason": reason,
+        "message": message,
+    }
 
 
 def line(code: int, reason: str) -> bytes:
