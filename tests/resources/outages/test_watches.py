@@ -106,6 +106,13 @@ async def test_objects_are_seen_although_all_watches_are_silent_and_the_probes_f
     assert operator.server.code is None
 
 
+async def test_an_idle_watch_is_not_silent(stage: Stage, proxy: Proxy) -> None:
+    operator = by_proxy(stage, proxy, WATCH_TIMEOUT_SECONDS="12")
+    wait_for(lambda: proxy.watches > 2)
+    assert "silent" not in operator.log
+    assert operator.probe("/livez") == OK
+
+
 # Failures.
 
 
@@ -200,10 +207,14 @@ async def test_the_lease_is_released_if_lists_are_refused(stage: Stage, proxy: P
     completes(stage, "order")
 
 
-async def test_the_lease_is_released_if_a_task_crashes(stage: Stage) -> None:
-    first = stage.operator("first", script=CRASHING)
+async def test_the_lease_is_released_if_a_task_crashes(stage: Stage, tmp_path: Path) -> None:
+    crash = tmp_path / "crash"
+    first = stage.operator("first", script=CRASHING, CRASH=str(crash))
+    leads(first)
     second = stage.operator("second")
     await stage.worker()
+    wait_for(lambda: "this replica waits" in second.log)
+    crash.touch()
     hands_over(stage, first, second)
     assert "the task jobgroup driver ended unexpectedly" in first.log
     assert "the driver is broken" in first.log
