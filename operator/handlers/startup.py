@@ -172,14 +172,15 @@ class Operator:
             task.get_name(),
             reason,
         )
-        self._exit_task = asyncio.create_task(self._exit())
+        if not self._lease.is_held:
+            os._exit(1)
+        self._exit_task = asyncio.create_task(self._stop_and_exit())
 
-    async def _exit(self) -> None:
-        """Stop, so that another replica leads at once, and exit."""
+    async def _stop_and_exit(self) -> None:
+        """Release the lease, so that another replica leads at once, and exit."""
         try:
-            if self._lease.is_held:
-                async with asyncio.timeout(EXIT_SECONDS):
-                    await self.stop()
+            async with asyncio.timeout(EXIT_SECONDS):
+                await self.stop()
         finally:
             os._exit(1)
 

@@ -48,6 +48,11 @@ class Watch:
     silences: int = 0
     failures: int = 0
 
+    @property
+    def is_running(self) -> bool:
+        """Whether kopf still watches."""
+        return self.task is not None and not self.task.done()
+
 
 class Watches:
     """All watches of this process; one is silent if nothing arrives for `seconds`.
@@ -73,15 +78,19 @@ class Watches:
         self._listeners[plural] = listener
 
     def age(self, plural: str) -> float | None:
-        """Return the seconds since each watch of a kind was last heard; None if there was none."""
-        now, found = time.monotonic(), self._of(plural)
-        open_ = [now - watch.heard_at for watch in found if watch.task and not watch.task.done()]
-        ended = [now - watch.heard_at for watch in found]
-        return max(open_) if open_ else min(ended, default=None)
+        """Return for how many seconds a watch of a kind was not heard; None if there was none.
+
+        If all watches of the kind have ended, it is the time since the last one was heard.
+        """
+        found = self._of(plural)
+        running = [watch.heard_at for watch in found if watch.is_running]
+        heard_at = min(running) if running else max((w.heard_at for w in found), default=None)
+        return None if heard_at is None else time.monotonic() - heard_at
 
     def silences(self, plural: str) -> int:
         """Return how many watches of a kind were silent, one after the other."""
-        return max((watch.silences for watch in self._of(plural)), default=0)
+        running = [watch.silences for watch in self._of(plural) if watch.is_running]
+        return max(running, default=0)
 
     def _of(self, plural: str) -> list[Watch]:
         return [watch for path, watch in self._watches.items() if _plural(path) == plural]

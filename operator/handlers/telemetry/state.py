@@ -23,7 +23,7 @@ UNFINISHED = [state for state in STATES if state not in ENDED]
 WRITES = ("delete", "event", "lease", "metadata", "scale", "status")
 
 PoolStatuses = Iterable[tuple[Ref, Mapping[str, Any]]]
-NamespaceCounts = Mapping[str, Mapping[str, int]]
+CountsByNamespace = Mapping[str, Mapping[str, int]]
 
 # The state of a JobGroup whose group is not created yet.
 NO_STATE = "NONE"
@@ -43,7 +43,7 @@ class StateCollector(Collector):
     driver: Counters
     pools: Callable[[], PoolStatuses]
     redis: RedisProbe
-    namespaces: Callable[[], NamespaceCounts]
+    namespaces: Callable[[], CountsByNamespace]
 
     def collect(self) -> Iterator[Metric]:
         """Return the current values."""
@@ -96,7 +96,7 @@ def _group_metrics(totals: Totals | None, now: int) -> Iterator[Metric]:
     yield from (groups, oldest, wakeups, lag)
 
 
-def _namespace_metric(counts: NamespaceCounts) -> Metric:
+def _namespace_metric(counts: CountsByNamespace) -> Metric:
     groups = GaugeMetricFamily(
         "jobgroup_namespace_groups",
         "JobGroups by namespace, if METRICS_BY_NAMESPACE is true.",
@@ -108,7 +108,7 @@ def _namespace_metric(counts: NamespaceCounts) -> Metric:
     return groups
 
 
-def bounded(counts: NamespaceCounts) -> NamespaceCounts:
+def bounded(counts: CountsByNamespace) -> CountsByNamespace:
     """Return the counts of the first MAX_NAMESPACES namespaces, and the sum of all others."""
     named = dict(islice(counts.items(), MAX_NAMESPACES))
     if len(counts) > len(named):
