@@ -33,6 +33,8 @@ class Settings:
     workers: int
     pool_max_replicas: int
     pool_opt_in: bool
+    watch_seconds: int
+    metrics_by_namespace: bool
 
 
 def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
@@ -47,7 +49,9 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
         port=_number(env, "PORT", 8080, 0, 65535),
         workers=_number(env, "WORKERS", 16, 1, 256),
         pool_max_replicas=_number(env, "POOL_MAX_REPLICAS", 100, 1, MAX_REPLICAS),
-        pool_opt_in=_switch(env, "POOL_OPT_IN"),
+        pool_opt_in=_flag(env, "POOL_OPT_IN"),
+        watch_seconds=_number(env, "WATCH_TIMEOUT_SECONDS", 60, 3, 3600),
+        metrics_by_namespace=_flag(env, "METRICS_BY_NAMESPACE"),
     )
 
 
@@ -58,7 +62,7 @@ def _number(env: Mapping[str, str], name: str, default: int, least: int, most: i
     return int(value)
 
 
-def _switch(env: Mapping[str, str], name: str) -> bool:
+def _flag(env: Mapping[str, str], name: str) -> bool:
     value = env.get(name) or "false"
     if value not in ("true", "false"):
         raise SettingsError(f"{name}: {value!r} must be true or false")

@@ -98,6 +98,7 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "networkPolicy.enabled": (False, ("NetworkPolicy", "NetworkPolicy -redis")),
     "networkPolicy.apiServerPorts": ([8443], ("NetworkPolicy",)),
     "networkPolicy.redisPorts": ([6380], ("NetworkPolicy",)),
+    "metrics.byNamespace": (True, PODS),
     "metrics.serviceMonitor.enabled": (False, ("ServiceMonitor",)),
     "metrics.serviceMonitor.interval": ("7s", ("ServiceMonitor",)),
     "metrics.serviceMonitor.labels": ({"release": "another"}, ("ServiceMonitor",)),

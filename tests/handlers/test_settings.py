@@ -37,6 +37,8 @@ def test_everything_has_a_default_and_empty_means_default(env: dict[str, str]) -
         workers=16,
         pool_max_replicas=100,
         pool_opt_in=False,
+        watch_seconds=60,
+        metrics_by_namespace=False,
     )
 
 
@@ -68,6 +70,10 @@ def test_the_namespace_comes_from_the_service_account(tmp_path: Path) -> None:
         ("POOL_MAX_REPLICAS", "10000", "pool_max_replicas", 10_000),
         ("POOL_OPT_IN", "true", "pool_opt_in", True),
         ("POOL_OPT_IN", "false", "pool_opt_in", False),
+        ("WATCH_TIMEOUT_SECONDS", "3", "watch_seconds", 3),
+        ("WATCH_TIMEOUT_SECONDS", "3600", "watch_seconds", 3600),
+        ("METRICS_BY_NAMESPACE", "true", "metrics_by_namespace", True),
+        ("METRICS_BY_NAMESPACE", "false", "metrics_by_namespace", False),
     ],
 )
 def test_a_valid_value_is_accepted(name: str, value: str, field: str, expected: object) -> None:
@@ -82,6 +88,8 @@ def test_a_valid_value_is_accepted(name: str, value: str, field: str, expected: 
         ("POD_NAMESPACE", "../x", "'../x' must match [a-z0-9-]{1,63}"),
         ("LEASE_NAME", "a/b", "'a/b' must match [a-z0-9.-]{1,253}"),
         ("LEASE_NAME", "a\n", r"'a\n' must match [a-z0-9.-]{1,253}"),
+        ("WATCH_TIMEOUT_SECONDS", "2", "'2' must be a number from 3 to 3600"),
+        ("METRICS_BY_NAMESPACE", "yes", "'yes' must be true or false"),
         ("PORT", "-1", "'-1' must be a number from 0 to 65535"),
         ("PORT", "65536", "'65536' must be a number from 0 to 65535"),
         ("PORT", "http", "'http' must be a number from 0 to 65535"),

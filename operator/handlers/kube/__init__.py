@@ -2,6 +2,7 @@
 
 client         typed calls of the Kubernetes API
 kopf_settings  the settings and credentials of kopf
+watches        kopf's reads of the API server: repeated if they fail, and observed
 leader         leader election with a Lease
 workqueue      a rate-limited queue of keys
 worker         one object of a work queue: reconcile it, and queue it again

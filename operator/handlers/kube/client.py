@@ -218,8 +218,7 @@ class ApiClient:
             method, f"{self._server}{path}", json=body, headers=headers
         ) as answer:
             if answer.status < 300:
-                content: dict[str, Any] = await answer.json()
-                return content
+                return await _content(answer)
             text = await answer.text()
             with contextlib.suppress(ValueError, AttributeError, TypeError):
                 text = json.loads(text)["message"]  # not every JSON response is labelled so
@@ -260,6 +259,14 @@ def ref_of(body: Mapping[str, Any]) -> Ref:
     """Return the reference of an object of one of our kinds."""
     meta = body["metadata"]
     return Ref(meta["namespace"], meta["name"], meta["uid"], _PLURALS[body["kind"]])
+
+
+async def _content(answer: aiohttp.ClientResponse) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = await answer.json()
+    except ValueError as error:
+        raise ApiError(0, f"the answer of the API server is incomplete: {error}") from None
+    return content
 
 
 def _untracked(body: Mapping[str, Any]) -> dict[str, Any]:

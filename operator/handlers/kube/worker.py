@@ -1,11 +1,12 @@
-"""How a worker of any controller processes one object of its work queue.
+"""What all controllers have in common, and how a worker processes one object of a work queue.
 
-Afterwards it queues the object again: after the wait that the reconcile returned, or with the delay
-of the rate limiter after an error.
+Afterwards the worker queues the object again: after the wait that the reconcile returned, or with
+the delay of the rate limiter after an error.
 """
 
 import logging
 from collections.abc import Awaitable
+from typing import Any, Protocol
 
 from handlers.kube.client import ApiError, Ref, StatusRefusedError
 from handlers.kube.leader import NotLeaderError
@@ -13,6 +14,16 @@ from handlers.kube.workqueue import WorkQueue
 from jobgroup.store.connection import RedisError
 
 logger = logging.getLogger(__name__)
+
+
+class Controller(Protocol):
+    """The controller of one kind."""
+
+    def enqueue(self, ref: Ref, body: dict[str, Any]) -> None:
+        """Reconcile an object that was added or modified."""
+
+    def forget(self, ref: Ref) -> None:
+        """Drop an object that was deleted."""
 
 
 async def process(queue: WorkQueue[Ref], ref: Ref, reconcile: Awaitable[float | None]) -> None:

@@ -274,6 +274,19 @@ async def test_an_expired_token_is_read_again(
         await client.close()
 
 
+@pytest.mark.parametrize("announced", [True, False], ids=["error of HTTP", "incomplete JSON"])
+async def test_an_incomplete_answer_is_an_error_of_the_api(
+    stage: Stage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, announced: bool
+) -> None:
+    path = stage.api.kubeconfig("by-proxy", proxy.url)
+    monkeypatch.setitem(os.environ, "KUBECONFIG", str(path))
+    client = ApiClient(kopf.OperatorSettings())
+    proxy.announces_length, proxy.shorten = announced, lambda _: True
+    with pytest.raises(ApiError, match="incomplete" if not announced else "cannot reach"):
+        await client.uid()
+    await client.close()
+
+
 def kubeconfig_with_proxy(stage: Stage, proxy: str) -> Path:
     path = stage.api.kubeconfig("by-tunnel", stage.api.url)
     config = json.loads(path.read_text())

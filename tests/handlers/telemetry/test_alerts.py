@@ -147,6 +147,23 @@ async def test_the_alert_for_a_failed_undo_fires(stage: Stage) -> None:
     assert firing([*history, moment(operator)], RULES) == {}
 
 
+async def test_the_alert_for_a_failed_undo_names_the_namespace_of_the_group(stage: Stage) -> None:
+    operator = stage.operator(METRICS_BY_NAMESPACE="true")
+    leads(operator)
+    before = moment(operator)
+    await stage.worker({"refund": fails_for_good("account closed")})
+    stage.resources.apply(manifest("order", PAY, LOSE, undos=UNDOS))
+    counted = {"group_namespace": stage.namespace, "state": "FAILED_COMPENSATION"}
+    wait_for(lambda: told(operator, "jobgroup_namespace_groups", **counted) == 1)
+    wait_for(lambda: told(operator, "jobgroup_groups", state="FAILED_COMPENSATION") == 1)
+    history = [*lasting(before, HOUR), moment(operator)]
+    assert firing(history[:-1], RULES) == {}
+    assert firing(history, RULES) == {
+        "JobGroupUndoFailed": [SERVICE],
+        "JobGroupUndoFailedInNamespace": [{"namespace": stage.namespace}],
+    }
+
+
 async def test_the_alert_for_waiting_wake_ups_fires(stage: Stage) -> None:
     operator = stage.operator(REDIS_URL=unsettling(stage))
     leads(operator)
