@@ -31,9 +31,12 @@ local touched = {}
 -- Remove one job; return whether it is certain that no worker will take what is left of it.
 local function remove_job(base, id)
   local key = base .. id
-  local active = redis.call("EXISTS", key .. ":lock") == 1
+  -- A job that was retried manually and is active keeps its hash: its worker needs it.
+  if redis.call("EXISTS", key .. ":lock") == 1 then return true end
+  -- A job whose worker died must leave the list: a stall check would revive it.
+  redis.call("SREM", base .. "stalled", id)
   if redis.call("ZREM", base .. "completed", id) == 0 and redis.call("ZREM", base .. "failed", id) == 0
-    and not active and redis.call("EXISTS", key) == 1 then
+    and redis.call("LREM", base .. "active", 1, id) == 0 and redis.call("EXISTS", key) == 1 then
     -- It was retried manually, or its list was too long to search when the group was given up.
     local _, unsure = drop_jobs(base, { id }, 0, budget)
     if unsure[id] == "later" then return false end
@@ -44,13 +47,7 @@ local function remove_job(base, id)
       return true
     end
   end
-  -- A job that was retried manually and is active keeps its hash: its worker needs it.
-  if not active then
-    -- A job whose worker died must leave the list: a stall check would revive it.
-    redis.call("LREM", base .. "active", 1, id)
-    redis.call("SREM", base .. "stalled", id)
-    redis.call("UNLINK", job_keys(key))
-  end
+  redis.call("UNLINK", job_keys(key))
   return true
 end
 

@@ -1,14 +1,16 @@
 """The digest of a definition: the same from every client, for every way to write the definition.
 
-A digest is `v1:` and the SHA-256 of the definition as canonical JSON (RFC 8785). It covers the
-jobs, the compensation and a name that the user gave. It does not cover the group id, the owner, a
-name that was derived from a resource, or how the plan is packed. Pure.
+A digest is `v1:` and the SHA-256 of the definition as canonical JSON (RFC 8785), in base64 without
+padding: Redis stores texts of up to 64 bytes compactly, and hexadecimal digits would be longer. It
+covers the jobs, the compensation and a name that the user gave. It does not cover the group id, the
+owner, a name that was derived from a resource, or how the plan is packed. Pure.
 
 There is one departure from RFC 8785: an integer beyond 2^53 is written with all its digits.
 """
 
 import json
 import re
+from binascii import b2a_base64
 from collections.abc import Mapping
 from hashlib import sha256
 from json.encoder import encode_basestring
@@ -51,7 +53,8 @@ def digest_group(group: Group) -> str:
         given["compensation"] = {name: _undo(undo) for name, undo in group.compensation.items()}
     if group.explicit_name:
         given["name"] = group.name
-    return VERSION + sha256(canonical_json(given)).hexdigest()
+    digest = b2a_base64(sha256(canonical_json(given)).digest(), newline=False)
+    return VERSION + digest.decode().rstrip("=")
 
 
 def canonical_json(value: Mapping[str, Any] | list[Any]) -> bytes:

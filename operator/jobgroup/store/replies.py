@@ -159,9 +159,7 @@ class GroupReading(NamedTuple):
     incarnation: str
 
 
-def read_reading(
-    group_id: str, replies: Sequence[Any], jobs: bool
-) -> tuple[GroupReading, bool]:
+def read_reading(group_id: str, replies: Sequence[Any], jobs: bool) -> tuple[GroupReading, bool]:
     """Read the replies of read_group, read_jobs if asked, and read_incarnation if asked.
 
     Also return whether settling the group would change its state.

@@ -6,7 +6,7 @@ Every call does a bounded part of the work, so that Redis answers others in betw
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from redis.asyncio import Redis
 
@@ -66,6 +66,9 @@ class Hints:
     more: bool = False
 
 
+Page = TypeVar("Page", bound=Cursor)
+
+
 class Reviews:
     """The groups of one Redis, page by page."""
 
@@ -86,11 +89,9 @@ class Reviews:
 
     async def unparked(self, queue: str, after: Cursor) -> Unparked:
         """Find groups of an owning queue that are not parked."""
-        return await self._page(
-            Unparked, self._find_unparked, after, queue=queue, limit=INDEX_PAGE
-        )
+        return await self._page(Unparked, self._find_unparked, after, queue=queue, limit=INDEX_PAGE)
 
-    async def _page(self, kind: type[Any], script: Script, after: Cursor, **slots: Any) -> Any:
+    async def _page(self, kind: type[Page], script: Script, after: Cursor, **slots: Any) -> Page:
         reply = await script(
             self._redis,
             parked=names.parked_key(self._prefix),

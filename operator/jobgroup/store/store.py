@@ -19,8 +19,8 @@ from jobgroup.errors import CorruptKeyError, GroupNotFoundError, RefusedError
 from jobgroup.model import names
 from jobgroup.model.clock import TOMBSTONE_MS, now_ms
 from jobgroup.model.snapshot import GroupJob, GroupState, Settled, Totals
-from jobgroup.store.observer import SILENT, Observer
 from jobgroup.store.connection import UNAVAILABLE
+from jobgroup.store.observer import SILENT, Observer
 from jobgroup.store.queues import Queues
 from jobgroup.store.replies import (
     GroupReading,
@@ -174,14 +174,16 @@ class Store:
 
     async def tombstone(self, group_id: str) -> bool:
         """Return whether a group exists; if not, tombstone its id so that it cannot be created."""
-        return bool(await self._call(self._tombstone, group_id, now=now_ms(), remembers=TOMBSTONE_MS))
+        return bool(
+            await self._call(self._tombstone, group_id, now=now_ms(), remembers=TOMBSTONE_MS)
+        )
 
     async def incarnation(self) -> str:
         """Return the name of this data set; a Redis that lost its data gets a new one."""
         return str(await self._read_incarnation(self.redis, **self._incarnation_slots()))
 
     async def read_many(self, group_ids: Sequence[str]) -> list[GroupState]:
-        """Read those of these groups that exist; skip those that cannot be read or are due."""
+        """Read those of these groups that exist; skip a group that is due or cannot be read."""
         calls = [(self._read, self._slots(group_id)) for group_id in group_ids]
         replies = await run_all(self.redis, calls)
         found = []

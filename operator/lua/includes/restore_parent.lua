@@ -6,7 +6,7 @@
 ]]
 -- @include names
 -- @include split_job_key
-local function restore_parent(k, prefix, gid, queue)
+local function restore_parent(k, prefix, queue)
   local function restore_entry(key, open, done, failed)
     local job_queue, id = split_job_key(prefix, key)
     local base = prefix .. ":" .. job_queue .. ":"

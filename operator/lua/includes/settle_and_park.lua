@@ -31,7 +31,7 @@ local function settle_and_park(prefix, gid, queue, now, token, request, grace)
     elseif queue ~= "" then
       k = keys_of(prefix, gid, queue)
       restored = redis.call("EXISTS", k.group) == 1
-      if restored then restore_parent(k, prefix, gid, queue) end
+      if restored then restore_parent(k, prefix, queue) end
     end
     if not restored then
       redis.call("LREM", k.wakeups, 1, token)

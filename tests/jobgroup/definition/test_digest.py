@@ -32,7 +32,8 @@ const write = (value) => {
   return `{${Object.keys(value).sort().map(field).join(",")}}`;
 };
 require("node:readline").createInterface({ input: process.stdin }).on("line", (line) => {
-  console.log("v1:" + createHash("sha256").update(write(JSON.parse(line)), "utf8").digest("hex"));
+  const hash = createHash("sha256").update(write(JSON.parse(line)), "utf8");
+  console.log("v1:" + hash.digest("base64").replace("=", ""));
 });
 """
 
@@ -89,16 +90,16 @@ def test_what_is_digested(
         def __init__(self, content: bytes) -> None:
             digested.append(content)
 
-        def hexdigest(self) -> str:
-            return "0123"
+        def digest(self) -> bytes:
+            return b"0123"
 
     monkeypatch.setattr("jobgroup.definition.digest.sha256", Hash)
-    assert digest_group(parse_group(**definition)) == "v1:0123"
+    assert digest_group(parse_group(**definition)) == "v1:MDEyMw"
     assert digested == [canonical.encode()]
 
 
 def test_a_digest_is_a_sha256() -> None:
-    assert digest() == "v1:9a954e63bf5c07f78e94e247383c4529b9c3975a00dd49f5905e4276cbc54fcd"
+    assert digest() == "v1:mpVOY79cB/eOlOJHODxFKbnDl1oA3Un1kF5CdsvFT80"
 
 
 @pytest.mark.parametrize(

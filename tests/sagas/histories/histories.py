@@ -435,22 +435,26 @@ class History(RuleBasedStateMachine):
             self.resync()
             if all(group.ended for group in world.groups.values()):
                 break
-            for queue in QUEUES:
-                if world.at("active", queue=queue):
-                    self.check_stalls(queue)
-                    self.check_stalls(queue)
-            while world.at("delayed"):
-                self.come_due(0)
-            for queue in QUEUES:
-                while world.can_be_taken(queue):
-                    self.take(queue)
-            while world.held:
-                self.complete(0)
+            self.run_everything()
         for group in list(world.groups.values()):
             assert group.ended, f"{group.id} did not end: it is still {group.state}"
             self.remove_group(0)
         self.finish_removal()
         world.check_removed()
+
+    def run_everything(self) -> None:
+        world = self.world
+        for queue in QUEUES:
+            if world.at("active", queue=queue):
+                self.check_stalls(queue)
+                self.check_stalls(queue)
+        while world.at("delayed"):
+            self.come_due(0)
+        for queue in QUEUES:
+            while world.can_be_taken(queue):
+                self.take(queue)
+        while world.held:
+            self.complete(0)
 
 
 def run_histories(ground_: Ground, settings_: settings) -> None:

@@ -309,9 +309,8 @@ class Group:
         """Drop pending members; one in a list that is too long to search stays there, doomed."""
         pending = [m for m in self.members if m.pending and (m.book == "open" or m.runs_again)]
         stuck = {m.id for m in pending if m.id in chosen.hashed and m.queue in chosen.long_queues}
-        touched = {m.id for m in pending if m.id not in chosen.hashed} | (
-            {m.id for m in pending if m.id in stuck and (m.id in chosen.cancelled or not chosen.more)}
-        )
+        left = stuck & chosen.cancelled if chosen.more else stuck
+        touched = {m.id for m in pending if m.id not in chosen.hashed} | left
         for member in _pick(pending, touched, budget, chosen.more):
             was_open = member.book == "open"
             if member.id in stuck:

@@ -157,10 +157,10 @@ class StockQueue:
         known = {*_STATES, "marker", "events", "meta", "id", "pc", "stalled", "stalled-check"}
         ids = set()
         for key in await self._connection.conn.keys(f"{base}*"):
-            job_id, _, job_key = key.removeprefix(base).partition(":")
+            job_id, _, job_key = str(key).removeprefix(base).partition(":")
             if job_id not in known and (not job_key or job_key in _JOB_KEYS):
                 ids.add(job_id)
-        args = [len(_STATES), *_STATES, len(_JOB_KEYS), *_JOB_KEYS, *sorted(ids)]
+        args: list[str | int] = [len(_STATES), *_STATES, len(_JOB_KEYS), *_JOB_KEYS, *sorted(ids)]
         await self._connection.commands["removeOrphanedJobs"](keys=[base], args=args)
 
     async def add(self, job_id: str) -> None:

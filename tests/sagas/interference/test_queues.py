@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from testbed.servers.stock import StockClient
-from testbed.support.fixtures import ClientStarter
+from testbed.support.fixtures import ClientStarter, QueueNamer
 from testbed.support.sagas import Sagas, job, undo
 
 
@@ -22,8 +22,9 @@ async def test_members_wait_where_the_client_that_paused_the_queue_looks(
 
 
 async def test_jobs_of_others_survive_members_in_a_paused_queue(
-    sagas: Sagas, start_client: ClientStarter
+    sagas: Sagas, start_client: ClientStarter, queue: QueueNamer
 ) -> None:
+    queue("payments")
     newer, older = await start_client("bullmq6"), await start_client("bullmq5")
     await newer.manage("payments", "pause")
     await newer.add("payments", "foreign")
@@ -35,8 +36,9 @@ async def test_jobs_of_others_survive_members_in_a_paused_queue(
 
 
 async def test_a_member_whose_list_was_destroyed_fails_its_group(
-    sagas: Sagas, start_client: ClientStarter
+    sagas: Sagas, start_client: ClientStarter, queue: QueueNamer
 ) -> None:
+    queue("payments")
     newer, older = await start_client("bullmq6"), await start_client("bullmq5")
     order = await sagas.add(
         job("charge"), job("reserve", "inventory"), undos={"reserve": undo("restock")}
@@ -50,7 +52,8 @@ async def test_a_member_whose_list_was_destroyed_fails_its_group(
     await newer.work("inventory:compensation")
     assert await sagas.driver.resync() == 1
     ended = await sagas.ends(order.group_id)
-    assert (ended.state, ended.reason, ended.undone_count) == ("FAILED", "removed from its queue", 1)
+    assert (ended.state, ended.undone_count) == ("FAILED", 1)
+    assert ended.reason == "removed from its queue"
     assert not await sagas.redis.exists(order.jobs[0].job_key)
     await older.work("payments")
     await older.heard("completed", name="foreign")

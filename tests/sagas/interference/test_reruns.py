@@ -1,4 +1,4 @@
-"""Members that people run again: each keeps its undo, and none runs after its group was given up."""
+"""Members that people run again keep their undos; none runs after its group was given up."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +12,10 @@ from testbed.support.sagas import GROUP_EVENTS, Sagas, job, undo
 
 UNDOS = {"charge": undo("refund", attempts=1)}
 RETRIES = [
-    pytest.param(lambda job_id: {"method": "retry", "args": ["completed"], "job": job_id}, id="one"),
-    pytest.param(lambda _: {"method": "retryJobs", "args": [{"state": "completed"}]}, id="in bulk"),
+    pytest.param(
+        lambda job_id: {"method": "retry", "args": ["completed"], "job": job_id}, id="one"
+    ),
+    pytest.param(lambda _: {"method": "retryJobs", "args": [{"state": "completed"}]}, id="in-bulk"),
 ]
 Retry = Callable[[str], dict[str, Any]]
 

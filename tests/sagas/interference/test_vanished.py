@@ -75,7 +75,9 @@ async def test_a_member_whose_keys_were_deleted_fails_its_group(
     sagas: Sagas, redis: Redis, prefix: str, start_client: ClientStarter, pattern: str
 ) -> None:
     client = await start_client("bullmq6")
-    order = await sagas.add(job("charge"), job("reserve", "inventory"), undos={"charge": undo("refund")})
+    order = await sagas.add(
+        job("charge"), job("reserve", "inventory"), undos={"charge": undo("refund")}
+    )
     await client.work("payments")
     await client.heard("completed", name="charge")
     await delete_keys(redis, f"{prefix}:{pattern.format(job=order.jobs[1].job_id)}")
