@@ -8,6 +8,7 @@ from jobgroup.model import names
 from testbed.servers.stock import StockClient
 from testbed.support.fixtures import ClientStarter
 from testbed.support.sagas import Sagas, job, undo
+from testbed.support.waiting import eventually
 
 
 @pytest.fixture
@@ -72,4 +73,9 @@ async def test_a_paused_pseudo_queue_is_resumed(
     order = await sagas.add(job("charge"))
     await client.work("payments")
     assert (await sagas.ends(order.group_id)).state == "COMPLETED"
-    assert logged("paused the queue _jobgroups")
+
+    async def resumed() -> bool:
+        paused = await sagas.redis.exists(f"{names.ledger_key(sagas.prefix)}:paused")
+        return not paused and logged("paused the queue _jobgroups")
+
+    await eventually(resumed)
