@@ -9,6 +9,7 @@ from pathlib import Path
 
 from redis.asyncio import Redis
 
+from jobgroup.model.names import LEDGER_QUEUE
 from jobgroup.store.scripts import FOLDER, Script, load
 from jobgroup.store.store import Store
 from tests.sagas.histories import instant
@@ -39,6 +40,8 @@ class Ground:
     redis: Redis
     prefix: str
     queues: dict[str, StockQueue]
+    # The pseudo queue, as a foreign client sees it.
+    ledger: StockQueue
     kits: dict[int, Kit]
 
 
@@ -53,7 +56,7 @@ def ground(redis_url: str, prefix: str, workshop: Path, lua: Path = FOLDER) -> I
         folder = with_budget(lua, workshop / str(budget), budget)
         looker = Looker(redis, prefix, folder)
         kits[budget] = Kit(Store(redis, prefix, folder), looker, load("remove_group", folder))
-    yield Ground(redis, prefix, queues, kits)
+    yield Ground(redis, prefix, queues, StockQueue(connection, prefix, LEDGER_QUEUE), kits)
     instant.run(redis.aclose())
 
 

@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 )
 
 from jobgroup.errors import GroupExistsError, GroupRemovedError, InvalidGroupStateError
+from jobgroup.model import names
 from jobgroup.resync import Resync
 from tests.sagas.histories.ground import BUDGETS, QUEUES, Ground
 from tests.sagas.histories.instant import run
@@ -270,6 +271,19 @@ class History(RuleBasedStateMachine):
                 job.place = "orphaned"
         world.look()
 
+    @rule()
+    def steal_wakeup(self) -> None:
+        """Take an entry of the wake-up list, as a worker on the pseudo queue does."""
+        world = self.world
+        if not world.seen.wakeups:
+            return
+        self.taken += 1
+        entry = world.do(world.ground.ledger.steal(f"token-{self.taken}"))
+        world.stolen.add(entry)
+        if group := world.groups.get(names.group_of_wakeup(entry)):
+            group.unheard = True
+        world.look()
+
     @rule(queue=queues, jobs=st.integers(1, 3))
     def add_foreign(self, queue: str, jobs: int) -> None:
         """Add jobs that belong to no group."""
@@ -396,6 +410,8 @@ class History(RuleBasedStateMachine):
     def resync(self) -> None:
         """Review all groups; none needs a repair unless a wake-up was missed."""
         world = self.world
+
+        world.stolen.clear()
 
         async def settle(group_ids: list[str], queue: str = "") -> int:
             world.note_review()

@@ -86,6 +86,11 @@ class StockQueue:
         data, job_id, *_ = await self.backend.moveToActive(token, self.opts)
         return Holder(Job.fromJSON(self, data, job_id), token) if job_id else None
 
+    async def steal(self, token: str) -> str:
+        """Take the next entry without a look at its content; return its id."""
+        _, job_id, *_ = await self.backend.moveToActive(token, self.opts)
+        return str(job_id)
+
     async def lose_worker(self, job_id: str) -> None:
         """Delete the lock of a job, as if its worker had died."""
         await self._connection.conn.delete(self.backend.toKey(f"{job_id}:lock"))

@@ -49,6 +49,8 @@ class World:
         self.events: dict[str, list[str]] = {}
         self.undos_added: Counter[str] = Counter()
         self.last_event = dict.fromkeys(QUEUES, "0-0")
+        # Entries of the wake-up list that a foreign worker took.
+        self.stolen: set[str] = set()
         # What was read after the last step, and after the step before it.
         self.seen: Seen
         self.before: Seen
@@ -319,7 +321,9 @@ class World:
                 started = member.starts or "added" not in member.history
                 assert member.ever_completed or (member.when == "Started" and started)
         if not group.ended:
+            stolen = {names.group_of_wakeup(entry) for entry in self.stolen}
             looked_at = group.id in self.seen.parked or self.seen.is_woken(group.id)
+            looked_at = looked_at or group.id in stolen
             assert looked_at, f"no wake-up and no resync will settle {group.id}"
 
     def check_answer(self, state: GroupState, derived: str) -> None:
