@@ -411,7 +411,9 @@ class History(RuleBasedStateMachine):
         """Review all groups; none needs a repair unless a wake-up was missed."""
         world = self.world
 
+        world.do(world.store.reviews.reclaim())
         world.stolen.clear()
+        world.look()
 
         async def settle(group_ids: list[str], queue: str = "") -> int:
             world.note_review()
