@@ -12,6 +12,7 @@
   Errors   GROUPNOTFOUND  INVALIDSTATE  NEWERFORMAT
 ]]
 -- @include find_group
+-- @include ledgers
 -- @include split_job_key
 -- @include drop_jobs
 -- @include job_keys
@@ -65,12 +66,7 @@ local function remove_jobs(hash, keys)
     end
   end
 end
-local undos = {}
-local made = redis.call("HGETALL", k.undo)
-for i = 1, #made, 2 do
-  if string.sub(made[i + 1], 1, #prefix + 1) == prefix .. ":" then undos[#undos + 1] = made[i] end
-end
-remove_jobs(k.undo, undos)
+remove_jobs(k.undo, ledgers.undos(k, prefix).list())
 remove_jobs(k.jobs, redis.call("HKEYS", k.jobs))
 local left = budget.jobs <= 0
 if left then

@@ -26,6 +26,7 @@ FACTS = [
         "failed": failed,
         "open": still_open,
         "requested": requested,
+        "failing": failing,
         "undos": undos,
         "undos_to_make": to_make,
         "undos_open": undos_open,
@@ -33,7 +34,7 @@ FACTS = [
     }
     for completed, failed, still_open in itertools.product(range(TOTAL + 1), repeat=3)
     if completed + failed + still_open <= TOTAL  # the others were cancelled
-    for requested in (False, True)
+    for requested, failing in itertools.product((False, True), repeat=2)
     for undos, to_make in itertools.product(range(TOTAL + 1), repeat=2)
     if undos + to_make <= TOTAL
     for undos_open, undos_failed in itertools.product(range(TOTAL + 1), repeat=2)
@@ -43,7 +44,7 @@ FACTS = [
 
 def expected(state: str, facts: Facts) -> str:
     """Return the next state according to the table."""
-    everything_completed = facts["completed"] == facts["total"]
+    everything_completed = facts["completed"] == facts["total"] and not facts["failing"]
     given_up = facts["failed"] > 0 or facts["requested"]
     effects = facts["completed"] > 0 or facts["open"] > 0 or facts["undos"] > 0
     no_undo_is_due = facts["undos_to_make"] == facts["undos_open"] == 0

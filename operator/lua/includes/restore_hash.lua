@@ -5,7 +5,7 @@
   Returns whether there was anything to restore.
 ]]
 -- @include call_in_batches
--- @include names
+-- @include ledgers
 local function restore_hash(k, prefix, gid, queue, now)
   local statuses, name = {}, gid
   local function add(keys, status)
@@ -21,10 +21,7 @@ local function restore_hash(k, prefix, gid, queue, now)
   add(redis.call("ZRANGE", k.failed, 0, -1), "failed")
   if #statuses == 0 then return false end
 
-  local undos = 0
-  for _, member in ipairs(redis.call("HVALS", k.undo)) do
-    if string.sub(member, 1, #prefix + 1) == prefix .. ":" then undos = undos + 1 end
-  end
+  local undos = #ledgers.undos(k, prefix).list()
   redis.call("HSET", k.parent, "requested", "the queue " .. queue .. " was deleted")
   redis.call("HSET", k.group, "name", name, "state", undos > 0 and "COMPENSATING" or "ACTIVE",
     "createdAt", now, "updatedAt", now, "totalJobs", #statuses / 2, "completedCount", "0", "failedCount", "0",

@@ -28,7 +28,8 @@ local saga = {
     local event
     local no_undo_is_due = facts.undos_to_make == 0 and facts.undos_open == 0
     if state == "ACTIVE" then
-      if facts.completed == facts.total then
+      -- A group that was given up may have only completed members left: those that somebody ran again.
+      if facts.completed == facts.total and not facts.failing then
         event = "all_completed"
       elseif facts.failed > 0 or facts.requested then
         -- Open members are active, or have not been dropped yet: the group ends after them.

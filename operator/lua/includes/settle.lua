@@ -7,16 +7,16 @@
   Returns the state, the state before, whether work is left for another call, and how many members can still
   finish.
 ]]
+-- @include ledgers
 -- @include harvest
 -- @include trace_members
 -- @include mark_members
 -- @include saga
 -- @include publish_group_event
--- @include publish_owner_change
 -- @include first_failure
 -- @include drop_pending
 -- @include make_undos
--- @include call_in_batches
+-- @include store_counts
 -- @include undo_results
 -- @include apply_retention
 local function settle(k, prefix, gid, now, request, grace)
@@ -28,17 +28,7 @@ local function settle(k, prefix, gid, now, request, grace)
   local budget = { drops = 200, undos = 200, bytes = 1000000, entries = 300000, longest = 300000, events = 20000 }
   local facts = { total = total, requested = request ~= "", undos_to_make = 0 }
 
-  local _, missing = harvest(prefix, {
-    open = k.open, done = k.done, failed = k.failed, hash = k.parent, members = k.jobs,
-    expected = total - tonumber(group[4]),
-    list = function()
-      local keys, statuses = {}, redis.call("HGETALL", k.jobs)
-      for i = 1, #statuses, 2 do
-        if statuses[i + 1] ~= "cancelled" then keys[#keys + 1] = statuses[i] end
-      end
-      return keys
-    end,
-  }, now)
+  local _, missing = harvest(prefix, ledgers.members(k, total - tonumber(group[4])), now)
   trace_members(k, prefix, missing, budget)
   local function count_members()
     facts.open, facts.completed = redis.call("SCARD", k.open), redis.call("HLEN", k.done)
@@ -48,6 +38,7 @@ local function settle(k, prefix, gid, now, request, grace)
 
   local more, running = false, {}
   local failing = state == "ACTIVE" and facts.completed < total and (facts.failed > 0 or facts.requested)
+  facts.failing = failing
   local given_up = failing or (state ~= "ACTIVE" and state ~= "COMPLETED")
   mark_members(k, given_up and "group " .. gid .. " was given up" or nil)
   if failing and facts.requested then redis.call("HSET", k.parent, "requested", request) end
@@ -63,19 +54,7 @@ local function settle(k, prefix, gid, now, request, grace)
   end
   facts.undos = tonumber(redis.call("HGET", k.group, "undoCount") or 0)
   local undos = { open = 0, done = 0, failed = 0 }
-  if facts.undos > 0 then
-    undos = harvest(prefix, {
-      open = k.undo_open, done = k.undo_done, failed = k.undo_failed, hash = k.undo, members = k.undo,
-      expected = facts.undos,
-      list = function()
-        local keys, made = {}, redis.call("HGETALL", k.undo)
-        for i = 1, #made, 2 do
-          if string.sub(made[i + 1], 1, #prefix + 1) == prefix .. ":" then keys[#keys + 1] = made[i] end
-        end
-        return keys
-      end,
-    }, now)
-  end
+  if facts.undos > 0 then undos = harvest(prefix, ledgers.undos(k, prefix, facts.undos), now) end
   facts.undos_open, facts.undos_failed = undos.open, undos.failed
 
   local function record_failure()
@@ -101,30 +80,7 @@ local function settle(k, prefix, gid, now, request, grace)
     end
   until state == from
 
-  local ended = saga.has_ended(state)
-  local cancelled = redis.call("HGET", k.group, "cancelledCount")
-  local counts = table.concat({ state, facts.completed, facts.failed, cancelled, facts.undos, undos.done, undos.failed }, " ")
-  if counts ~= redis.call("HGET", k.group, "counts") then
-    local statuses = {}
-    local function mark(keys, status)
-      for _, key in ipairs(keys) do
-        statuses[#statuses + 1] = key
-        statuses[#statuses + 1] = status
-      end
-    end
-    mark(redis.call("HKEYS", k.done), "completed")
-    mark(redis.call("ZRANGE", k.failed, 0, -1), "failed")
-    if state == "COMPENSATING" and not more then mark(redis.call("SMEMBERS", k.open), "active") end
-    call_in_batches("HSET", k.jobs, statuses)
-    redis.call("HSET", k.group, "state", state, "completedCount", facts.completed, "failedCount", facts.failed,
-      "undoneCount", undos.done, "undoFailedCount", undos.failed, "counts", counts, "updatedAt", now)
-    if ended and not saga.has_ended(before) then
-      redis.call("HSET", k.group, "finishedAt", now)
-      redis.call("ZADD", k.ended, now, gid)
-    end
-    redis.call("HINCRBY", k.group, "revision", 1)
-    publish_owner_change(k, gid)
-  end
-  if ended and not more then more = apply_retention(k, prefix, now) end
+  store_counts(k, gid, now, before, state, facts, undos, more)
+  if saga.has_ended(state) and not more then more = apply_retention(k, prefix, now) end
   return state, before, more, facts.open
 end

@@ -323,7 +323,7 @@ class Group:
                 member.maybe_started = member.maybe_started or member.starts > 0
 
     def _decide(self, failing: bool, request: str, more: bool) -> None:
-        if self.state == "ACTIVE" and self._all_done:
+        if self.state == "ACTIVE" and self._all_done and not failing:
             self._enter("COMPLETED", "group:completed")
         elif failing:
             self.failed_first, self.reason = self._failed, request

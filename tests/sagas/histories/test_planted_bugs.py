@@ -73,7 +73,7 @@ BUGS = {
     ),
     "a request beats the last completion": Bug(
         "includes/saga.lua",
-        "if facts.completed == facts.total then",
+        "if facts.completed == facts.total and not facts.failing then",
         "if facts.completed == facts.total and not facts.requested then",
     ),
     "an end is announced twice": Bug(
@@ -131,9 +131,14 @@ BUGS = {
         'set, keep = "failed", entry.on_complete',
     ),
     "a removed group leaves its undos behind": Bug(
-        "remove_group.lua", "remove_jobs(k.undo, undos)"
+        "remove_group.lua", "remove_jobs(k.undo, ledgers.undos(k, prefix).list())"
     ),
     # Interference by people and foreign clients.
+    "a group that was given up completes": Bug(
+        "includes/saga.lua",
+        "facts.completed == facts.total and not facts.failing",
+        "facts.completed == facts.total",
+    ),
     "a completed member that is run again loses its undo": Bug(
         "includes/trace_members.lua",
         'redis.call("HSET", k.parent, "completed:" .. key, job.value or "null")',

@@ -315,6 +315,7 @@ class World:
             suspects = {m.id for m in group.members if m.starts or m.removed}
             assert state.failed_job_id in (suspects if group.failed_first else {""})
             assert group.failed_first or state.reason == group.reason
+        assert group.state != "COMPLETED" or not group.undos, "a completed group was undone"
         for member in group.members:
             if added := self.undos_added[f"{member.id}-undo"]:
                 assert added == 1, f"{member.id} was undone twice"
