@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any, Protocol
 
 import kopf
@@ -38,6 +39,7 @@ from jobgroup.resource.kinds import JOBGROUP, KINDS, WORKERPOOL
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 5
+LARGE_WORKERS = int(os.environ.get("LARGE_WORKERS", "1"))
 
 
 class Controller(Protocol):
@@ -74,7 +76,7 @@ class Operator:
         self._driver = Driver(self._store)
         queues = self._store.queues
         scaler = Scaler(self._api, queues, Targets(self._api), self._is_leader)
-        self._pools = PoolController(self._api, queues, WorkQueue(), scaler)
+        self._pools = PoolController(self._api, queues, WorkQueue(attrgetter("namespace")), scaler)
         registry.register(
             StateCollector(
                 is_leader=self._is_leader,
@@ -112,7 +114,7 @@ class Operator:
             self._health.add_live_check(f"watch of {kind.plural}", check)
 
     def _start_jobgroups(self, owner: str) -> None:
-        cache, queue = ObjectCache(), WorkQueue[Ref]()
+        cache, queue = ObjectCache(), WorkQueue(attrgetter("namespace"), attrgetter("is_large"))
         reporter = Reporter(self._api, self._store, cache)
         steps = Steps(self._api, self._store, cache, reporter, owner, self._is_leader)
         reconciler = Reconciler(self._api, self._store, cache, reporter, steps, queue)
@@ -124,6 +126,8 @@ class Operator:
         self._run("progress", follower.follow_progress())
         for number in range(self._settings.workers):
             self._run(f"worker {number}", reconciler.work())
+        for number in range(LARGE_WORKERS):
+            self._run(f"worker {number} of large objects", reconciler.work(large=True))
         self._controllers[JOBGROUP.plural] = reconciler
 
     async def stop(self) -> None:

@@ -84,11 +84,11 @@ class Reconciler:
         self._cache.remove(ref.uid)
         self._queue.discard(ref)
 
-    async def work(self) -> None:
-        """Reconcile objects from the work queue, forever; several workers may do so."""
+    async def work(self, large: bool = False) -> None:
+        """Reconcile large or small objects from the work queue, forever; several workers may."""
         while True:
             leave_if_cancelled()
-            ref = await self._queue.get()
+            ref = await self._queue.get(large)
             await process(self._queue, ref, self.reconcile(ref))
 
     async def reconcile(self, ref: Ref) -> float | None:

@@ -9,7 +9,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
@@ -19,6 +19,8 @@ from jobgroup.resource.kinds import API_VERSION, JOBGROUP, KINDS
 
 TIMEOUT_SECONDS = 30
 MANAGER = "jobgroup-operator"
+# An object with more jobs than this is large.
+LARGE_JOBS = 100
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
 _KINDS = {kind.plural: kind for kind in KINDS}
@@ -46,6 +48,8 @@ class Ref:
     uid: str
 
     plural: str = JOBGROUP.plural
+    # Whether a write of the object costs the API server a hundred times as much as usual.
+    is_large: bool = field(default=False, compare=False)
 
     @property
     def path(self) -> str:
@@ -251,8 +255,9 @@ class Conflict(ApiError):
 
 def ref_of(body: Mapping[str, Any]) -> Ref:
     """Return the reference of an object of one of our kinds."""
-    meta = body["metadata"]
-    return Ref(meta["namespace"], meta["name"], meta["uid"], _PLURALS[body["kind"]])
+    meta, jobs = body["metadata"], (body.get("spec") or {}).get("jobs") or ()
+    plural = _PLURALS[body["kind"]]
+    return Ref(meta["namespace"], meta["name"], meta["uid"], plural, len(jobs) > LARGE_JOBS)
 
 
 def _untracked(body: Mapping[str, Any]) -> dict[str, Any]:
