@@ -30,6 +30,8 @@ class Settings:
     namespaces: tuple[str, ...]
     port: int
     workers: int
+    api_qps: int
+    api_burst: int
 
 
 def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
@@ -43,6 +45,8 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
         namespaces=_exact_names(env.get("KOPF_RUN_NAMESPACES", "").split()),
         port=_number(env, "PORT", 8080, 0, 65535),
         workers=_number(env, "WORKERS", 16, 1, 256),
+        api_qps=_number(env, "API_QPS", 500, 1, 100_000),
+        api_burst=_number(env, "API_BURST", 1000, 1, 100_000),
     )
 
 

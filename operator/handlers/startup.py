@@ -23,6 +23,7 @@ from handlers.jobgroups.steps import Steps
 from handlers.kube.client import ApiClient, ApiError, Ref, login, ref_of
 from handlers.kube.kopf_settings import configure_kopf
 from handlers.kube.leader import Lease
+from handlers.kube.ratelimit import TokenBucket
 from handlers.kube.workqueue import WorkQueue
 from handlers.settings import Settings, SettingsError, read_settings
 from handlers.telemetry.checks import WatchCheck, check_progress
@@ -39,7 +40,8 @@ from jobgroup.resource.kinds import JOBGROUP, KINDS, WORKERPOOL
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 5
-LARGE_WORKERS = int(os.environ.get("LARGE_WORKERS", "1"))
+# One of so many workers reconciles large objects: each write of one occupies the API server.
+WORKERS_PER_LARGE = 8
 
 
 class Controller(Protocol):
@@ -68,7 +70,8 @@ class Operator:
         registry = CollectorRegistry(auto_describe=True)
         self._metrics = Metrics(registry)
         self._health = Health(settings.port, registry)
-        self._api = ApiClient(kopf_settings)
+        limit = TokenBucket(settings.api_qps, settings.api_burst)
+        self._api = ApiClient(kopf_settings, limit)
         self._lease = Lease(self._api, settings.namespace, settings.lease_name, settings.identity)
         redis = settings.redis
         self._store = Store(connect(redis.url), redis.prefix, observer=self._metrics)
@@ -124,9 +127,10 @@ class Operator:
         follower = Follower(self._store, owner, reader, namespaces, cache, queue)
         self._start_loop("changes", follower, follower.follow_changes())
         self._run("progress", follower.follow_progress())
-        for number in range(self._settings.workers):
+        workers = self._settings.workers
+        for number in range(workers):
             self._run(f"worker {number}", reconciler.work())
-        for number in range(LARGE_WORKERS):
+        for number in range(max(1, workers // WORKERS_PER_LARGE)):
             self._run(f"worker {number} of large objects", reconciler.work(large=True))
         self._controllers[JOBGROUP.plural] = reconciler
 

@@ -35,6 +35,8 @@ def test_everything_has_a_default_and_empty_means_default(env: dict[str, str]) -
         namespaces=(),
         port=8080,
         workers=16,
+        api_qps=500,
+        api_burst=1000,
     )
 
 
@@ -62,6 +64,10 @@ def test_the_namespace_comes_from_the_service_account(tmp_path: Path) -> None:
         ("PORT", "65535", "port", 65535),
         ("WORKERS", "1", "workers", 1),
         ("WORKERS", "256", "workers", 256),
+        ("API_QPS", "1", "api_qps", 1),
+        ("API_QPS", "100000", "api_qps", 100_000),
+        ("API_BURST", "1", "api_burst", 1),
+        ("API_BURST", "100000", "api_burst", 100_000),
     ],
 )
 def test_a_valid_value_is_accepted(name: str, value: str, field: str, expected: object) -> None:
@@ -76,6 +82,9 @@ def test_a_valid_value_is_accepted(name: str, value: str, field: str, expected: 
         ("POD_NAMESPACE", "../x", "'../x' must match [a-z0-9-]{1,63}"),
         ("LEASE_NAME", "a/b", "'a/b' must match [a-z0-9.-]{1,253}"),
         ("LEASE_NAME", "a\n", r"'a\n' must match [a-z0-9.-]{1,253}"),
+        ("API_QPS", "0", "'0' must be a number from 1 to 100000"),
+        ("API_QPS", "0.5", "'0.5' must be a number from 1 to 100000"),
+        ("API_BURST", "100001", "'100001' must be a number from 1 to 100000"),
         ("PORT", "-1", "'-1' must be a number from 0 to 65535"),
         ("PORT", "65536", "'65536' must be a number from 0 to 65535"),
         ("PORT", "http", "'http' must be a number from 0 to 65535"),

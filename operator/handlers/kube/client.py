@@ -1,5 +1,8 @@
 """The calls of the Kubernetes API that the operator makes; each write is counted.
 
+The number of requests is limited, except those of leader election: a lease that is not renewed in
+time is lost.
+
 A write carries a resourceVersion, so it fails if the object has changed since it was read: neither
 a slow worker nor a suspended leader that resumes overwrites anything.
 """
@@ -15,6 +18,7 @@ from typing import Any
 import aiohttp
 import kopf
 
+from handlers.kube.ratelimit import TokenBucket
 from jobgroup.resource.kinds import API_VERSION, JOBGROUP, KINDS
 
 TIMEOUT_SECONDS = 30
@@ -25,6 +29,7 @@ JSON = "application/json"
 MERGE = "application/merge-patch+json"
 _KINDS = {kind.plural: kind for kind in KINDS}
 _PLURALS = {kind.name: kind.plural for kind in KINDS}
+LEASES = "/apis/coordination.k8s.io/"
 METADATA_ONLY = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1, {JSON}"
 # Compact JSON: the server accepts 3 MB, and an escaped letter takes three times its size.
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -80,8 +85,9 @@ def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
 class ApiClient:
     """A client of one API server; `writes` counts writes by what was written."""
 
-    def __init__(self, settings: kopf.OperatorSettings) -> None:
+    def __init__(self, settings: kopf.OperatorSettings, limit: TokenBucket | None = None) -> None:
         self.writes: Counter[str] = Counter()
+        self._limit = limit
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None
         self._server = ""
@@ -210,6 +216,8 @@ class ApiClient:
     async def _send(
         self, method: str, path: str, body: Any, headers: Mapping[str, str]
     ) -> dict[str, Any]:
+        if self._limit and not path.startswith(LEASES):
+            await self._limit.take()
         session = self._session or self._open()
         async with session.request(
             method, f"{self._server}{path}", json=body, headers=headers
