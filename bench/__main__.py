@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench.creation import creation
 from bench.failing import failing
+from bench.fairness import fairness
 from bench.growth import growth
 from bench.harness import Bench, Row
 from bench.operating import operating
@@ -31,7 +32,7 @@ async def measure_all() -> list[Row]:
     """Run all benchmarks; print each row as soon as it is measured."""
     rows: list[Row] = []
     async with Bench.start() as bench:
-        for measure in (creation, settling, failing, growth, operating, scaling):
+        for measure in (creation, settling, failing, growth, operating, scaling, fairness):
             for row in await measure(bench):
                 print(line(row), flush=True)
                 rows.append(row)

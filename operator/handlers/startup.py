@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 5
 # One of so many workers reconciles large objects: each write of one occupies the API server.
-WORKERS_PER_LARGE = 8
+WORKERS_PER_LARGE = 16
 
 
 class Controller(Protocol):
