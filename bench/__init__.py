@@ -7,6 +7,7 @@ harness     starts Redis, a BullMQ process and a Python client; rounds and rows 
 creation    groups created per second, relative to BullMQ's flows and to a bare socket
 settling    sagas settled per second, relative to a worker, and what the ledger costs that worker
 failing     groups that fail: longest call, number of calls, time until the undos are added
+driving     how long a group waits for its driver beside many groups, what starts after a failure
 growth      cost per unit as members, groups and queues grow, and memory
 field       the servers for the operator benchmarks: API server, Redis and a worker
 operating   cost and latency of a group in the operator, relative to a twin

@@ -1,15 +1,18 @@
 """Run all benchmarks; print the table and write it to a file: `python -m bench [results.json]`.
 
-A missed bar is not an error, because the machine may have been busy.
+BENCH_ONLY names those to run, separated by commas. A missed bar is not an error, because the
+machine may have been busy.
 """
 
 import asyncio
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
 from bench.creation import creation
+from bench.driving import driving
 from bench.failing import failing
 from bench.fairness import fairness
 from bench.growth import growth
@@ -19,6 +22,7 @@ from bench.scaling import scaling
 from bench.settling import settling
 
 RESULTS = Path(__file__).with_name("results.json")
+BENCHMARKS = (creation, settling, failing, driving, growth, operating, scaling, fairness)
 VERDICTS = {True: "holds", False: "MISSED", None: ""}
 
 
@@ -29,10 +33,13 @@ def line(row: Row) -> str:
 
 
 async def measure_all() -> list[Row]:
-    """Run all benchmarks; print each row as soon as it is measured."""
+    """Run the benchmarks; print each row as soon as it is measured."""
     rows: list[Row] = []
+    only = os.environ.get("BENCH_ONLY", "").split(",")
     async with Bench.start() as bench:
-        for measure in (creation, settling, failing, growth, operating, scaling, fairness):
+        for measure in BENCHMARKS:
+            if any(only) and measure.__name__ not in only:
+                continue
             for row in await measure(bench):
                 print(line(row), flush=True)
                 rows.append(row)

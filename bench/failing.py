@@ -73,7 +73,7 @@ async def course(bench: Bench, size: int, pending: bool, backlog: int) -> Course
     first_undo, more = -1, True
     await bench.watch_scripts()
     while more:
-        (settled,) = await bench.groups.store.settle([(node.group_id, node.group_id)])
+        ((_, settled),) = await bench.groups.store.settle_wakeups()
         assert settled is not None
         assert not isinstance(settled, Exception)
         more = settled.more

@@ -69,7 +69,7 @@ async def cost(bench: Bench, groups: JobGroups, count: int, units: int, **of: An
     created = sum(await bench.script_ms())
     ids = [node.group_id for node in nodes if not isinstance(node, Exception)]
     while ids:
-        settled = await groups.store.settle([(gid, "") for gid in ids], "DeadlineExceeded")
+        settled = await groups.store.settle(ids, "DeadlineExceeded")
         ids = [
             one.group.id for one in settled if one and not isinstance(one, Exception) and one.more
         ]

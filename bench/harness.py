@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -73,6 +73,11 @@ class Sizes:
     many_pools: int = 3000
     # The seconds in which the neighbour is measured without a flood.
     calm: float = 5
+    beside_running: tuple[int, ...] = (100_000,)
+    beside_ended: tuple[int, ...] = (1_000_000,)
+    # Longer than the interval between two resyncs.
+    seconds: float = 45
+    failures: int = 60
 
 
 QUICK = Sizes(
@@ -94,7 +99,30 @@ QUICK = Sizes(
     large_jobs=50,
     many_pools=5,
     calm=0.5,
+    beside_running=(200,),
+    beside_ended=(200,),
+    seconds=2,
+    failures=5,
 )
+
+
+def chosen_sizes(environment: Mapping[str, str]) -> Sizes:
+    """Return the sizes that the environment asks for.
+
+    BENCH_QUICK=1 selects small ones for a test. BENCH_RUNNING and BENCH_ENDED are numbers of other
+    groups, separated by commas, beside which the driver is measured.
+    """
+    sizes = QUICK if environment.get("BENCH_QUICK") else Sizes()
+
+    def numbers(name: str, otherwise: tuple[int, ...]) -> tuple[int, ...]:
+        given = environment.get(name)
+        return otherwise if given is None else tuple(map(int, filter(None, given.split(","))))
+
+    return replace(
+        sizes,
+        beside_running=numbers("BENCH_RUNNING", sizes.beside_running),
+        beside_ended=numbers("BENCH_ENDED", sizes.beside_ended),
+    )
 
 
 class BullMQ:
@@ -125,8 +153,8 @@ class Bench:
     @classmethod
     @asynccontextmanager
     async def start(cls) -> "AsyncIterator[Bench]":
-        """Start all parts; BENCH_QUICK=1 selects small sizes for a test."""
-        sizes = QUICK if os.environ.get("BENCH_QUICK") else Sizes()
+        """Start all parts."""
+        sizes = chosen_sizes(os.environ)
         with tempfile.TemporaryDirectory() as folder, RedisServer(Path(folder)) as server:
             process = await asyncio.create_subprocess_exec(
                 *leashed([str(node()), str(BULLMQ), server.url]),

@@ -10,12 +10,12 @@ import sys
 from kopf import cli
 
 from handlers import startup, watch
-from handlers.kube import client
+from handlers.kube.kopf_settings import raise_recursion_limit
 from jobgroup import __version__
 
 __all__ = ["startup", "watch"]
 
-client.raise_recursion_limit()
+raise_recursion_limit()
 
 if __name__ == "__main__":
     if "--version" in sys.argv[1:]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobgroup.resource.workerpool_spec import MAX_REPLICAS
 from jobgroup.store.settings import (
     RedisSettings,
     SettingsError,
@@ -32,6 +33,10 @@ class Settings:
     workers: int
     api_qps: int
     api_burst: int
+    pool_max_replicas: int
+    pool_opt_in: bool
+    watch_seconds: int
+    metrics_by_namespace: bool
 
 
 def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
@@ -47,6 +52,10 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
         workers=_number(env, "WORKERS", 16, 1, 256),
         api_qps=_number(env, "API_QPS", 500, 1, 100_000),
         api_burst=_number(env, "API_BURST", 1000, 1, 100_000),
+        pool_max_replicas=_number(env, "POOL_MAX_REPLICAS", 100, 1, MAX_REPLICAS),
+        pool_opt_in=_flag(env, "POOL_OPT_IN"),
+        watch_seconds=_number(env, "WATCH_TIMEOUT_SECONDS", 60, 3, 3600),
+        metrics_by_namespace=_flag(env, "METRICS_BY_NAMESPACE"),
     )
 
 
@@ -55,6 +64,13 @@ def _number(env: Mapping[str, str], name: str, default: int, least: int, most: i
     if not value.isdecimal() or not least <= int(value) <= most:
         raise SettingsError(f"{name}: {value!r} must be a number from {least} to {most}")
     return int(value)
+
+
+def _flag(env: Mapping[str, str], name: str) -> bool:
+    value = env.get(name) or "false"
+    if value not in ("true", "false"):
+        raise SettingsError(f"{name}: {value!r} must be true or false")
+    return value == "true"
 
 
 def _exact_names(names: Sequence[str]) -> tuple[str, ...]:

@@ -16,14 +16,18 @@ import kopf
 from prometheus_client import CollectorRegistry
 
 from handlers.jobgroups.cache import ObjectCache
+from handlers.jobgroups.counts import NamespaceCounts
 from handlers.jobgroups.follower import Follower
 from handlers.jobgroups.reconciler import Reconciler
 from handlers.jobgroups.reporter import Reporter
 from handlers.jobgroups.steps import Steps
-from handlers.kube.client import ApiClient, ApiError, Ref, login, ref_of
-from handlers.kube.kopf_settings import configure_kopf
-from handlers.kube.leader import Lease
+from handlers.kube.client import ApiClient, ApiError
+from handlers.kube.kopf_settings import configure_kopf, login
+from handlers.kube.leader import RELEASE_SECONDS, Lease
 from handlers.kube.ratelimit import TokenBucket
+from handlers.kube.refs import ref_of
+from handlers.kube.watches import Watches
+from handlers.kube.worker import Controller
 from handlers.kube.workqueue import WorkQueue
 from handlers.settings import Settings, SettingsError, read_settings
 from handlers.telemetry.checks import WatchCheck, check_progress
@@ -34,24 +38,17 @@ from handlers.telemetry.state import StateCollector
 from handlers.workerpools.controller import PoolController
 from handlers.workerpools.scaler import Scaler
 from handlers.workerpools.targets import Targets
+from handlers.workerpools.worker_check import WorkerCheck
 from jobgroup import Driver, Store, __version__, connect
 from jobgroup.resource.kinds import JOBGROUP, KINDS, WORKERPOOL
 
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 5
+# Tasks that do not stop in time, and the release of the lease.
+EXIT_SECONDS = STOP_SECONDS + RELEASE_SECONDS
 # One of so many workers reconciles large objects: each write of one occupies the API server.
 WORKERS_PER_LARGE = 16
-
-
-class Controller(Protocol):
-    """The controller of one kind."""
-
-    def enqueue(self, ref: Ref, body: dict[str, Any]) -> None:
-        """Reconcile an object that was added or modified."""
-
-    def forget(self, ref: Ref) -> None:
-        """Drop an object that was deleted."""
 
 
 class Loop(Protocol):
@@ -66,9 +63,12 @@ class Operator:
     def __init__(self, settings: Settings, kopf_settings: kopf.OperatorSettings) -> None:
         self._settings = settings
         self._tasks: list[asyncio.Task[None]] = []
+        self._exit_task: asyncio.Task[None] | None = None
         self._controllers: dict[str, Controller] = {}
+        self._counts: NamespaceCounts | None = None
         registry = CollectorRegistry(auto_describe=True)
         self._metrics = Metrics(registry)
+        self.watches = Watches(settings.watch_seconds)
         self._health = Health(settings.port, registry)
         limit = TokenBucket(settings.api_qps, settings.api_burst)
         self._api = ApiClient(kopf_settings, limit)
@@ -78,16 +78,25 @@ class Operator:
         self._redis = RedisProbe(self._store, redis.location, self._is_leader)
         self._driver = Driver(self._store)
         queues = self._store.queues
-        scaler = Scaler(self._api, queues, Targets(self._api), self._is_leader)
-        self._pools = PoolController(self._api, queues, WorkQueue(attrgetter("namespace")), scaler)
+        targets = Targets(self._api, settings.pool_opt_in)
+        self._pools = PoolController(
+            self._api,
+            queues,
+            WorkQueue(attrgetter("namespace")),
+            Scaler(self._api, queues, targets, self._is_leader),
+            WorkerCheck(queues, redis.prefix),
+            settings.pool_max_replicas,
+        )
         registry.register(
             StateCollector(
                 is_leader=self._is_leader,
                 writes=self._api.writes,
+                refused=self._api.refused,
                 watch_age=self._metrics.watch_age,
                 driver=self._driver.counters,
                 pools=self._pools.statuses,
                 redis=self._redis,
+                namespaces=lambda: self._counts.by_namespace() if self._counts else {},
             )
         )
 
@@ -113,8 +122,9 @@ class Operator:
         self._start_loop("pools", self._pools, self._pools.run())
         self._controllers[WORKERPOOL.plural] = self._pools
         for kind in KINDS:
-            check = WatchCheck(kind.plural, kind.is_required)
-            self._health.add_live_check(f"watch of {kind.plural}", check)
+            check = WatchCheck(self.watches, kind.plural, kind.is_required)
+            self._health.add_live_check(f"watch of {kind.plural}", check.is_live)
+            self._health.add_ready_check(f"watch of {kind.plural}", check.is_ready)
 
     def _start_jobgroups(self, owner: str) -> None:
         cache, queue = ObjectCache(), WorkQueue(attrgetter("namespace"), attrgetter("is_large"))
@@ -133,11 +143,14 @@ class Operator:
         for number in range(max(1, workers // WORKERS_PER_LARGE)):
             self._run(f"worker {number} of large objects", reconciler.work(large=True))
         self._controllers[JOBGROUP.plural] = reconciler
+        if self._settings.metrics_by_namespace:
+            self._controllers[JOBGROUP.plural] = self._counts = NamespaceCounts(reconciler)
+            self.watches.on_list(JOBGROUP.plural, self._counts.retain)
 
     async def stop(self) -> None:
         """Stop everything and release the lease for another replica."""
         for task in self._tasks:
-            task.remove_done_callback(_exit_with)
+            task.remove_done_callback(self._exit_with)
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
@@ -164,8 +177,30 @@ class Operator:
     def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Run a task as long as the process; when it ends, the process exits."""
         task = asyncio.create_task(work, name=f"jobgroup {name}")
-        task.add_done_callback(_exit_with)
+        task.add_done_callback(self._exit_with)
         self._tasks.append(task)
+
+    def _exit_with(self, task: asyncio.Task[None]) -> None:
+        """Exit the process when a task ends that must not end; a new process continues its work."""
+        if task.cancelled():
+            return
+        reason = task.exception() or "it returned"
+        logger.critical(
+            "the task %s ended unexpectedly (%r); the process exits and must be restarted",
+            task.get_name(),
+            reason,
+        )
+        if not self._lease.is_held:
+            os._exit(1)
+        self._exit_task = asyncio.create_task(self._stop_and_exit())
+
+    async def _stop_and_exit(self) -> None:
+        """Release the lease, so that another replica leads at once, and exit."""
+        try:
+            async with asyncio.timeout(EXIT_SECONDS):
+                await self.stop()
+        finally:
+            os._exit(1)
 
     def _check_lease(self) -> str:
         return "" if self._lease.is_held else "this replica lost the leader lease"
@@ -177,18 +212,6 @@ class Operator:
             except ApiError as error:
                 logger.warning("cannot reach the API server; retrying: %s", error)
                 await asyncio.sleep(1)
-
-
-def _exit_with(task: asyncio.Task[None]) -> None:
-    """Exit the process when a task ends that must not end; a new process continues its work."""
-    if not task.cancelled():
-        reason = task.exception() or "it returned"
-        logger.critical(
-            "the task %s ended unexpectedly (%r); the process exits and must be restarted",
-            task.get_name(),
-            reason,
-        )
-        os._exit(1)
 
 
 @kopf.on.login()
@@ -204,9 +227,10 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
     logger.info("jobgroup-operator %s", __version__)
     try:
         chosen = read_settings()
-        configure_kopf(settings, namespaces=bool(chosen.namespaces))
-        memo.operator = Operator(chosen, settings)
-        await memo.operator.start()
+        memo.operator = operator = Operator(chosen, settings)
+        operator.watches.install()
+        configure_kopf(settings, operator.watches, namespaces=bool(chosen.namespaces))
+        await operator.start()
     except SettingsError as refusal:
         # Not kopf's PermanentError, which would log a traceback around the message.
         logger.critical("%s", refusal)

@@ -1,29 +1,33 @@
 """The driver settles groups. Any number of drivers can run, and each can be killed at any time.
 
-A driver blocks until a stock worker puts a group on the wake-up list, settles the groups on the
-list and blocks again. The call that settles a group also removes its entry, so no entry is lost
-with a driver. Two changes cause no wake-up: a member of a compensating group that waits for a
-retry, and a member that was removed manually. The driver checks for the first every second while it
-can happen, and for the second with a resync.
+A driver blocks until a stock worker puts a group on the wake-up list. One call then finds out which
+groups were woken and settles them. The same call removes their entries, so no entry is lost with a
+driver. Beside that, a resync looks for groups that changed without a wake-up; see resync.py.
 """
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from jobgroup.errors import NewerFormatError
 from jobgroup.model import names
 from jobgroup.model.clock import backoff
 from jobgroup.model.snapshot import Settled
+from jobgroup.resync import Resync
 from jobgroup.store.connection import RedisError, is_transient, leave_if_cancelled
-from jobgroup.store.store import GRACE, Store
+from jobgroup.store.store import GRACE, SettleResult, Store
 
 logger = logging.getLogger(__name__)
 
-BATCH = 100
-# Every 20th resync also settles the groups that have failed.
-FAILED_EVERY = 20
+# How many groups one call settles: a few milliseconds of work for Redis.
+BATCH = 50
+# The longest wait for a wake-up. Less than the five seconds after which redis-py 8 ends a read.
+WAIT_SECONDS = 2.0
+# An error about one group is reported again after this time, because every resync meets it.
+REPORT_SECONDS = 30.0
 
 
 @dataclass(slots=True)
@@ -38,14 +42,14 @@ class Counters:
 
 
 class Driver:
-    """One loop over the wake-up list of one Redis."""
+    """The loops that settle the groups of one Redis."""
 
     def __init__(
         self,
         store: Store,
         on_settled: Callable[[Settled], None] = lambda _: None,
         on_error: Callable[[str, Exception], None] = lambda _, __: None,
-        resync_seconds: float = 30,
+        resync_seconds: float = 4,
         recheck_seconds: float = 1,
         grace: int = GRACE,
     ) -> None:
@@ -55,57 +59,63 @@ class Driver:
         self._store = store
         self._on_settled = on_settled
         self._on_error = on_error
-        self._resync_seconds = resync_seconds
-        self._recheck_seconds = recheck_seconds
         self._grace = grace
-        self._compensating: set[str] = set()
+        # Groups that were given up and have members that can still finish.
+        self._waiting: set[str] = set()
+        # When an error was last reported about a group.
+        self._reported: dict[str, float] = {}
+        self._resync = Resync(store, self._settle, lambda: self._waiting, self._count_resync)
+        self._periods = (resync_seconds, recheck_seconds)
 
     async def run(self) -> None:
         """Drive until cancelled; after an error of Redis, wait and continue."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._repeat(self._follow_wakeups, reports=True))
+            for turn in self._resync.turns(*self._periods):
+                tasks.create_task(self._repeat(turn, reports=False))
+
+    async def _repeat(self, turn: Callable[[], Awaitable[float]], reports: bool) -> None:
+        """Take turns, each of which returns how many seconds to rest after it."""
         failures = 0
-        resync_at = recheck_at = 0.0
         while True:
             leave_if_cancelled()
-            self.alive_at = time.monotonic()
             try:
-                await self.drain()
-                if time.monotonic() >= resync_at:
-                    await self.resync(failed=self.counters.resyncs % FAILED_EVERY == 0)
-                    resync_at = time.monotonic() + self._resync_seconds
-                if self._compensating and time.monotonic() >= recheck_at:
-                    await self._settle([(group_id, "") for group_id in self._compensating])
-                    recheck_at = time.monotonic() + self._recheck_seconds
-                leave_if_cancelled()
-                await self._store.wakeups.wait(
-                    self._recheck_seconds if self._compensating else min(2, self._resync_seconds)
-                )
-                # Reset only here: `wait` writes, and a read-only Redis accepts the reads before it.
+                rest = await turn()
                 failures = 0
             except RedisError as error:
                 failures += 1
-                # After a failover the new primary may lack entries of the list: resync.
-                resync_at = 0.0
-                self._report("", error, waits=is_transient(error))
-                await asyncio.sleep(backoff(failures))
+                rest = backoff(failures)
+                # One loop reports for all that Redis is unavailable.
+                if reports or not is_transient(error):
+                    self._report("", error)
+            await asyncio.sleep(rest)
+
+    async def _follow_wakeups(self) -> float:
+        self.alive_at = time.monotonic()
+        await self.drain()
+        leave_if_cancelled()
+        await self._store.wakeups.wait(WAIT_SECONDS)
+        return 0
 
     async def drain(self) -> None:
-        """Settle until the wake-up list is empty."""
-        while tokens := await self._store.wakeups.first(BATCH):
-            self.counters.wakeups += len(tokens)
-            await self._settle([(names.group_of_wakeup(token), token) for token in tokens])
+        """Settle until the wake-up list is empty, except for groups with a newer format."""
+        skip = 0
+        while entries := await self._store.settle_wakeups(skip, BATCH, self._grace):
+            self.alive_at = time.monotonic()
+            self.counters.wakeups += len(entries)
+            self.counters.calls += len(entries)
+            for entry, result in entries:
+                if isinstance(result, NewerFormatError):
+                    # A driver of the newer release settles it.
+                    skip += 1
+                elif not self._accept(names.group_of_wakeup(entry), result):
+                    await self._store.wakeups.set_aside(entry)
 
-    async def resync(self, failed: bool = False) -> int:
-        """Settle every group that has not ended; return how many moved on without a wake-up.
+    async def resync(self) -> int:
+        """Review every group now; return how many moved on without a wake-up."""
+        return await self._resync.review_everything()
 
-        With `failed`, also settle failed groups: a bulk retry of BullMQ 5 causes no wake-up.
-        """
-        tokens = await self._store.wakeups.parked(failed)
-        groups = list(dict.fromkeys(names.group_of_wakeup(token) for token in tokens))
-        repaired = 0
-        for start in range(0, len(groups), BATCH):
-            page = groups[start : start + BATCH]
-            settled = await self._settle([(group_id, "") for group_id in page])
-            repaired += sum(one.repaired for one in settled)
+    def _count_resync(self, repaired: int) -> None:
         self.counters.resyncs += 1
         self.counters.repairs += repaired
         if repaired:
@@ -114,40 +124,42 @@ class Driver:
                 " manually",
                 repaired,
             )
+
+    async def _settle(self, group_ids: list[str], queue: str = "") -> int:
+        """Settle groups in one round trip; return how many were repaired."""
+        self.counters.calls += len(group_ids)
+        results = await self._store.settle(group_ids, grace=self._grace, queue=queue)
+        repaired = 0
+        for group_id, result in zip(group_ids, results, strict=True):
+            was_waiting = group_id in self._waiting
+            self._accept(group_id, result)
+            repaired += isinstance(result, Settled) and result.repaired and not was_waiting
         return repaired
 
-    async def _settle(self, tokens: list[tuple[str, str]]) -> list[Settled]:
-        """Settle groups in one round trip; report a group that cannot be settled and go on."""
-        self.counters.calls += len(tokens)
-        self.alive_at = time.monotonic()
-        results = await self._store.settle(tokens, grace=self._grace)
-        settled = []
-        for (group_id, token), result in zip(tokens, results, strict=True):
-            if isinstance(result, Settled):
-                settled.append(result)
-                self._watch(result)
-            else:
-                self._compensating.discard(group_id)
-            if isinstance(result, Exception):
-                if is_transient(result):
-                    raise result
-                self._report(group_id, result, waits=False)
-                if token:
-                    await self._store.wakeups.set_aside(token)
-        return settled
+    def _accept(self, group_id: str, result: SettleResult) -> bool:
+        """Take note of a result; return False if the group cannot be settled."""
+        self._waiting.discard(group_id)
+        if isinstance(result, Settled):
+            self._reported.pop(group_id, None)
+            if result.open and result.group.state != "ACTIVE":
+                self._waiting.add(group_id)
+            if result.changed:
+                self._on_settled(result)
+        elif isinstance(result, Exception) and not isinstance(result, NewerFormatError):
+            if is_transient(result):
+                raise result
+            self._report(group_id, result)
+            return False
+        return True
 
-    def _watch(self, settled: Settled) -> None:
-        if settled.group.state == "COMPENSATING" and settled.open:
-            self._compensating.add(settled.group.id)
-        else:
-            self._compensating.discard(settled.group.id)
-        if settled.changed:
-            self._on_settled(settled)
-
-    def _report(self, group_id: str, error: Exception, waits: bool) -> None:
+    def _report(self, group_id: str, error: Exception) -> None:
+        now = time.monotonic()
+        if group_id and now < self._reported.get(group_id, -math.inf) + REPORT_SECONDS:
+            return
+        self._reported[group_id] = now
         self.counters.errors += 1
         about = f"group {group_id}" if group_id else "redis"
-        level = logging.WARNING if waits else logging.ERROR
+        level = logging.WARNING if is_transient(error) else logging.ERROR
         context = {"group": group_id} if group_id else {}
         logger.log(level, "%s: %s", about, error, extra=context)
         self._on_error(group_id, error)

@@ -91,6 +91,17 @@ class RedisStateLostError(RefusedError):
         )
 
 
+class NewerFormatError(RefusedError):
+    """A newer release created the group; this release does not understand its keys."""
+
+    code = "NEWERFORMAT"
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(
+            f"Group {group_id} was created by a newer release of jobgroup; upgrade this client"
+        )
+
+
 class CorruptKeyError(RefusedError):
     """A key of the group has the wrong type or an invalid value."""
 

@@ -10,17 +10,16 @@
   ARGV[4] grace   milliseconds after which an active member without a worker is given up
 
   Returns  snapshot in JSON
-  Errors   GROUPNOTFOUND  INVALIDSTATE
+  Errors   GROUPNOTFOUND  INVALIDSTATE  NEWERFORMAT
 ]]
--- @include keys_of
+-- @include find_group
 -- @include settle
 -- @include park
 -- @include snapshot
 local parent, now, prefix, gid, grace = KEYS[1], tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
 
-local queue = redis.call("HGET", parent, "queue")
-local k = keys_of(prefix, gid, queue or "")
-if not queue or redis.call("EXISTS", k.group) == 0 then return redis.error_reply("GROUPNOTFOUND " .. gid) end
+local k, problem = find_group(parent, prefix, gid)
+if problem then return redis.error_reply(problem .. " " .. gid) end
 local state, before, more = settle(k, prefix, gid, now, "cancelled", grace)
 park(k, gid, state, more, "")
 if before ~= "ACTIVE" or state == "COMPLETED" then

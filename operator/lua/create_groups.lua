@@ -1,7 +1,7 @@
 --[[
   Create groups, each with all its members or not at all.
 
-  A group that was already created from the same plan is not changed.
+  A group that was already created from the same definition is not changed.
 
   KEYS[1] parked  zset of the parked groups
   ARGV[1] now     milliseconds since the epoch
@@ -9,10 +9,11 @@
   ARGV[3] plans   msgpack, see jobgroup/definition/plan.py
 
   Returns  for each group: 1 if it was created, 0 if it existed, or an error reply
-  Errors   GROUPEXISTS  GROUPREMOVED  JOBEXISTS  STATELOST
+  Errors   GROUPEXISTS  GROUPREMOVED  JOBEXISTS  NEWERFORMAT  STATELOST
 ]]
--- @include keys_of
+-- @include find_group
 -- @include names
+-- @include family
 -- @include owned_keys
 -- @include state_scores
 -- @include call_in_batches
@@ -24,6 +25,26 @@ local parked, now, prefix, plans = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 -- Shared by all groups of a call: each queue is read once and its workers are woken once.
 local queues, created = {}, {}
 local score = state_scores().ACTIVE + now
+-- A value from the start. BullMQ deletes it only if somebody retries the job after it completed, so a member
+-- without a value has completed before.
+local NO_VALUE_YET = { "returnvalue", "null" }
+
+-- Return the reply for a group of which some keys exist.
+local function refuse(gid, digest, job_keys)
+  local k, problem = find_group(prefix .. ":_jobgroups:" .. gid, prefix, gid)
+  if redis.call("EXISTS", k.tomb) == 1 then return redis.error_reply("GROUPREMOVED " .. gid) end
+  if problem == "NEWERFORMAT" then return redis.error_reply("NEWERFORMAT " .. gid) end
+  if not problem then
+    local known = redis.call("HGET", k.group, "digest")
+    return known == digest and 0 or redis.error_reply("GROUPEXISTS " .. gid)
+  end
+  -- BullMQ's removeAllQueueData removes the group's hash with its queue, but not the ledger.
+  if redis.call("EXISTS", unpack(owned_keys(k))) > 0 then return redis.error_reply("STATELOST " .. gid) end
+  for _, key in ipairs(job_keys) do
+    if redis.call("EXISTS", key) == 1 then return redis.error_reply("JOBEXISTS " .. key) end
+  end
+  return redis.error_reply("STATELOST " .. gid)
+end
 
 local function create_group(digest, plan)
   local group = cmsgpack.unpack(plan)
@@ -38,29 +59,16 @@ local function create_group(digest, plan)
 
   -- Check everything first: Redis does not roll back. Usually no key exists, so two calls are enough.
   local taken = redis.call("EXISTS", k.tomb, unpack(owned_keys(k))) + call_in_batches("EXISTS", job_keys[1], job_keys)
-  if taken > 0 then
-    if redis.call("EXISTS", k.tomb) == 1 then return redis.error_reply("GROUPREMOVED " .. gid) end
-    local known = redis.call("HGET", k.parent, "digest")
-    if known == digest then
-      -- BullMQ's removeAllQueueData removes the group's hash with its queue, but not the ledger.
-      return redis.call("EXISTS", k.group) == 1 and 0 or redis.error_reply("STATELOST " .. gid)
-    end
-    if not known and redis.call("EXISTS", k.group) == 0 then
-      for _, key in ipairs(job_keys) do
-        if redis.call("EXISTS", key) == 1 then return redis.error_reply("JOBEXISTS " .. key) end
-      end
-    end
-    return redis.error_reply("GROUPEXISTS " .. gid)
-  end
+  if taken > 0 then return refuse(gid, digest, job_keys) end
   for _, member in ipairs(members) do open_queue(queues, prefix, member.queue, member.delay, member.priority) end
   local owning = queues[owning_queue]
   owning.groups = owning.groups or redis.call("ZCARD", k.index)
+  if owning.groups == 0 then redis.call("SCARD", k.queues) end
 
   -- Write only from here on.
-  local statuses, templates = {}, {}
-  local family = '{"id":"' .. gid .. '","queueKey":"' .. k.ledger .. '","fpof":true}'
+  local statuses, templates, parent = {}, group.mappings, family(k, gid)
   for n, member in ipairs(members) do
-    add_job(queues[member.queue], member, now, k.parent, family)
+    add_job(queues[member.queue], member, now, k.parent, parent, NO_VALUE_YET)
     statuses[#statuses + 1] = job_keys[n]
     statuses[#statuses + 1] = "pending"
     if member.undo then
@@ -68,15 +76,16 @@ local function create_group(digest, plan)
       templates[#templates + 1] = member.name
     end
   end
-  redis.call("HSET", k.parent, "queue", owning_queue, "owner", group.owner, "digest", digest)
+  redis.call("HSET", k.parent, "queue", owning_queue, unpack(group.parent))
   call_in_batches("SADD", k.open, job_keys)
-  call_in_batches("HSET", k.parent, group.fields)
   call_in_batches("HSET", k.templates, templates)
   call_in_batches("HSET", k.jobs, statuses)
   redis.call("HSET", k.group, "name", group.name, "state", "ACTIVE", "createdAt", now, "updatedAt", now,
     "totalJobs", #members, "completedCount", "0", "failedCount", "0", "cancelledCount", "0",
-    "compensation", group.compensation, "revision", "1", "counts", "ACTIVE 0 0 0 0 0 0")
-  redis.call("ZADD", k.index, now, gid)
+    "compensation", group.compensation, "digest", digest, "revision", "1", "counts", "ACTIVE 0 0 0 0 0 0",
+    unpack(group.fields))
+  if owning.groups == 0 then redis.call("SADD", k.queues, owning_queue) end
+  owning.groups = owning.groups + redis.call("ZADD", k.index, now, gid)
   created[#created + 1] = score
   created[#created + 1] = gid
   return 1

@@ -9,15 +9,18 @@
   ARGV[4] remembers  milliseconds a tombstone is kept
 
   Returns  1 if the group exists, 0 if not
+  Errors   NEWERFORMAT
 ]]
--- @include keys_of
+-- @include find_group
 -- @include names
 local parent, now, prefix, gid, remembers = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local k = keys_of(prefix, gid, "")
+local k, problem = find_group(parent, prefix, gid)
+if problem == "NEWERFORMAT" then return redis.error_reply("NEWERFORMAT " .. gid) end
 if redis.call("HEXISTS", parent, "owner") == 0 then
   redis.call("SET", k.tomb, now, "PX", remembers)
   return 0
 end
 redis.call("HSET", parent, "owner", names.headless)
+redis.call("HDEL", k.group, "owner", "resource")
 return 1

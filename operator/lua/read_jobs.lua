@@ -8,16 +8,17 @@
   Returns  nothing if there is no such group, or JSON with one list for each of jobKey, queueName, jobId,
            status and undo, which is empty, pending, completed or failed. One object for each member would
            be half as large again, and take half as long again in Redis and twice as long in Python.
+  Errors   NEWERFORMAT
 ]]
--- @include keys_of
+-- @include find_group
 -- @include names
 -- @include split_job_key
 -- @include active_ids
 local parent, prefix, gid = KEYS[1], ARGV[1], ARGV[2]
 
-local queue_name = redis.call("HGET", parent, "queue")
-local k = keys_of(prefix, gid, queue_name or "")
-if not queue_name or redis.call("EXISTS", k.group) == 0 then return false end
+local k, problem = find_group(parent, prefix, gid)
+if problem == "NEWERFORMAT" then return redis.error_reply("NEWERFORMAT " .. gid) end
+if problem then return false end
 local seen, undoing = {}, redis.call("EXISTS", k.undo) == 1
 local job_keys, queues, ids, job_statuses, undos = {}, {}, {}, {}, {}
 local statuses = redis.call("HGETALL", k.jobs)

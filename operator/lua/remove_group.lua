@@ -9,47 +9,60 @@
   ARGV[4] remembers  milliseconds the tombstone is kept
 
   Returns  1 if jobs are left for another call, 0 if the group is gone
-  Errors   GROUPNOTFOUND  INVALIDSTATE
+  Errors   GROUPNOTFOUND  INVALIDSTATE  NEWERFORMAT
 ]]
--- @include keys_of
--- @include names
--- @include owned_keys
+-- @include find_group
 -- @include split_job_key
 -- @include drop_jobs
+-- @include job_keys
 -- @include saga
+-- @include discard_group
+-- @include close_unused_queue
 local parent, now, prefix, gid, remembers = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local queue_name = redis.call("HGET", parent, "queue")
-local k = keys_of(prefix, gid, queue_name or "")
-if not queue_name or redis.call("EXISTS", k.group) == 0 then return redis.error_reply("GROUPNOTFOUND " .. gid) end
+local k, problem = find_group(parent, prefix, gid)
+if problem then return redis.error_reply(problem .. " " .. gid) end
 local state = redis.call("HGET", k.group, "state")
-if not saga.is_terminal(state) then return redis.error_reply("INVALIDSTATE " .. state) end
+if not saga.has_ended(state) then return redis.error_reply("INVALIDSTATE " .. state) end
 
-redis.call("SET", k.tomb, now, "PX", remembers)
-local budget = { jobs = 200, entries = 300000 }
-local function forget(hash, keys)
+local budget = { jobs = 200, entries = 300000, longest = 300000 }
+local touched = {}
+
+-- Remove one job; return whether it is certain that no worker will take what is left of it.
+local function remove_job(base, id)
+  local key = base .. id
+  -- A job that was retried manually and is active keeps its hash: its worker needs it.
+  if redis.call("EXISTS", key .. ":lock") == 1 then return true end
+  -- A job whose worker died must leave the list: a stall check would revive it.
+  redis.call("SREM", base .. "stalled", id)
+  if redis.call("ZREM", base .. "completed", id) == 0 and redis.call("ZREM", base .. "failed", id) == 0
+    and redis.call("LREM", base .. "active", 1, id) == 0 and redis.call("EXISTS", key) == 1 then
+    -- It was retried manually, or its list was too long to search when the group was given up.
+    local _, unsure = drop_jobs(base, { id }, 0, budget)
+    if unsure[id] == "later" then return false end
+    if unsure[id] == "never" then
+      -- The entry of a list would run without a name if its hash were gone. BullMQ removes a job that fails.
+      local opts = string.gsub(redis.call("HGET", key, "opts"), '"removeOnFail":false', '"removeOnFail":true')
+      redis.call("HSET", key, "opts", opts, "defa", "group " .. gid .. " was removed")
+      return true
+    end
+  end
+  redis.call("UNLINK", job_keys(key))
+  return true
+end
+
+local function remove_jobs(hash, keys)
   for _, key in ipairs(keys) do
-    if budget.jobs <= 0 then return end
-    budget.jobs = budget.jobs - 1
     local queue, id = split_job_key(prefix, key)
     local base = prefix .. ":" .. queue .. ":"
-    if redis.call("ZREM", base .. "completed", id) == 0 and redis.call("ZREM", base .. "failed", id) == 0
-      and redis.call("EXISTS", key) == 1 then
-      -- The job was retried manually, so it may be waiting.
-      local _, known = drop_jobs(base, { id }, 0, budget)
-      if not known then
-        budget.jobs = 0
-        return
-      end
+    if budget.jobs > 0 and remove_job(base, id) then
+      redis.call("HDEL", hash, key)
+      budget.jobs = budget.jobs - 1
+      touched[base] = true
+    else
+      budget.jobs = 0
+      return
     end
-    -- A job that was retried manually and is active keeps its hash: its worker needs it.
-    if redis.call("EXISTS", key .. ":lock") == 0 then
-      -- A job whose worker died must leave the list: a stall check would revive it.
-      redis.call("LREM", base .. "active", 1, id)
-      redis.call("SREM", base .. "stalled", id)
-      redis.call("UNLINK", key, key .. ":logs")
-    end
-    redis.call("HDEL", hash, key)
   end
 end
 local undos = {}
@@ -57,15 +70,16 @@ local made = redis.call("HGETALL", k.undo)
 for i = 1, #made, 2 do
   if string.sub(made[i + 1], 1, #prefix + 1) == prefix .. ":" then undos[#undos + 1] = made[i] end
 end
-forget(k.undo, undos)
-forget(k.jobs, redis.call("HKEYS", k.jobs))
-if budget.jobs <= 0 then return 1 end
-
-redis.call("UNLINK", unpack(owned_keys(k)))
-redis.call("ZREM", k.index, gid)
-redis.call("ZREM", k.ended, gid)
-for _, token in ipairs({ gid, names.undo_id(gid) }) do
-  redis.call("ZREM", k.parked, token)
-  redis.call("LREM", k.wakeups, 0, token)
+remove_jobs(k.undo, undos)
+remove_jobs(k.jobs, redis.call("HKEYS", k.jobs))
+local left = budget.jobs <= 0
+if left then
+  -- After the first deletion: a full Redis refuses a write that needs memory before it.
+  redis.call("SET", k.tomb, now, "PX", remembers)
+else
+  local queue = redis.call("HGET", parent, "queue")
+  touched[prefix .. ":" .. queue .. ":"] = true
+  discard_group(k, gid, queue, now, remembers)
 end
-return 0
+for base in pairs(touched) do close_unused_queue(k, base) end
+return left and 1 or 0

@@ -9,15 +9,14 @@
   ARGV[4] remembers  milliseconds the tombstone is kept
 
   Returns  1 if the group exists, 0 if not
-  Errors   STATELOST
+  Errors   NEWERFORMAT  STATELOST
 ]]
--- @include keys_of
+-- @include find_group
 local parent, now, prefix, gid, remembers = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local queue = redis.call("HGET", parent, "queue")
-local k = keys_of(prefix, gid, queue or "")
-if queue then
-  return redis.call("EXISTS", k.group) == 1 and 1 or redis.error_reply("STATELOST " .. gid)
-end
+local k, problem = find_group(parent, prefix, gid)
+if not problem then return 1 end
+if problem == "NEWERFORMAT" then return redis.error_reply("NEWERFORMAT " .. gid) end
+if redis.call("HEXISTS", parent, "queue") == 1 then return redis.error_reply("STATELOST " .. gid) end
 redis.call("SET", k.tomb, now, "PX", remembers)
 return 0

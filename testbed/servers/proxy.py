@@ -23,11 +23,18 @@ WRITES = frozenset({"DELETE", "PATCH", "POST", "PUT"})
 
 # Returns the answer in place of the server's, or None to pass a request on.
 Refusal = Callable[[web.BaseRequest], web.Response | None]
+# Returns whether an answer is cut short.
+Selection = Callable[[web.BaseRequest], bool]
 
 
 def nothing(_: web.BaseRequest) -> web.Response | None:
     """Refuse nothing."""
     return None
+
+
+def none(_: web.BaseRequest) -> bool:
+    """Select no request."""
+    return False
 
 
 class Proxy:
@@ -37,11 +44,18 @@ class Proxy:
         self.url = ""
         self.refuse: Refusal = nothing
         self.refused: list[tuple[str, str]] = []
+        # Only the first half of these answers is sent, with or without an error of HTTP.
+        self.shorten: Selection = none
+        self.announces_length = True
+        self.shortened: list[str] = []
         # The number of watches of JobGroups that have begun.
         self.watches = 0
         self._api = api
         self._busy: set[asyncio.Task[Any]] = set()
-        self._watching: set[asyncio.Task[Any]] = set()
+        # The open watches of JobGroups, and those of them that pass nothing on.
+        self._watching: dict[asyncio.Task[Any], web.StreamResponse] = {}
+        self._silent: set[asyncio.Task[Any]] = set()
+        self._silences_new = False
         self._is_up = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
 
@@ -53,6 +67,31 @@ class Proxy:
                 task.cancel()
 
         self._loop.call_soon_threadsafe(cut)
+
+    def silence_watches(self, new: bool = False) -> None:
+        """Send nothing more on the open watches of JobGroups, nor on `new` ones; close none."""
+
+        def silence() -> None:
+            self._silent.update(self._watching)
+            self._silences_new = new
+
+        self._loop.call_soon_threadsafe(silence)
+
+    def unsilence_watches(self) -> None:
+        """Pass new watches of JobGroups on; those that were silent remain so."""
+        self._silences_new = False
+
+    def inject(self, data: bytes, end: bool = False) -> None:
+        """Send bytes on every open watch of JobGroups; then `end` the answer as HTTP prescribes."""
+
+        async def send() -> None:
+            for task, response in list(self._watching.items()):
+                await response.write(data)
+                if end:
+                    await response.write_eof()
+                    task.cancel()
+
+        asyncio.run_coroutine_threadsafe(send(), self._loop).result(10)
 
     def swallow(self) -> None:
         """Do not answer from now on, as in a network that loses all packets."""
@@ -99,25 +138,18 @@ class Proxy:
         assert task is not None, "a handler runs in a task"
         self._busy.add(task)
         try:
-            return await self._answer(request, task)
+            return await self._answer(request)
         finally:
             self._busy.discard(task)
+            self._watching.pop(task, None)
+            self._silent.discard(task)
 
-    async def _answer(
-        self, request: web.BaseRequest, task: asyncio.Task[Any]
-    ) -> web.StreamResponse:
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         await self._open.wait()
         if (refusal := self.refuse(request)) is not None:
             self.refused.append((request.method, request.path))
             return refusal
-        if not is_watch(request):
-            return await self._pass(request)
-        self.watches += 1
-        self._watching.add(task)
-        try:
-            return await self._pass(request)
-        finally:
-            self._watching.discard(task)
+        return await self._pass(request)
 
     async def _pass(self, request: web.BaseRequest) -> web.StreamResponse:
         headers = {key: value for key, value in request.headers.items() if key.lower() not in OWN}
@@ -129,7 +161,11 @@ class Proxy:
             ) as answer:
                 sent = {k: value for k, value in answer.headers.items() if k.lower() not in OWN}
                 response = web.StreamResponse(status=answer.status, headers=sent)
+                if self.shorten(request):
+                    return await self._send_half(request, response, await answer.read())
                 await response.prepare(request)
+                if is_watch(request):
+                    return await self._pass_watch(response, answer)
                 async for chunk in answer.content.iter_any():
                     await response.write(chunk)
                 return response
@@ -138,6 +174,34 @@ class Proxy:
             if request.transport is not None:
                 request.transport.abort()
             return web.Response(status=502)
+
+    async def _pass_watch(
+        self, response: web.StreamResponse, answer: aiohttp.ClientResponse
+    ) -> web.StreamResponse:
+        task = asyncio.current_task()
+        assert task is not None, "a handler runs in a task"
+        self._watching[task] = response
+        if self._silences_new:
+            self._silent.add(task)
+        self.watches += 1
+        async for chunk in answer.content.iter_any():
+            if task not in self._silent:
+                await response.write(chunk)
+        while task in self._silent:
+            await asyncio.sleep(3600)
+        return response
+
+    async def _send_half(
+        self, request: web.BaseRequest, response: web.StreamResponse, body: bytes
+    ) -> web.StreamResponse:
+        self.shortened.append(request.path)
+        if self.announces_length:
+            response.content_length = len(body)
+        await response.prepare(request)
+        await response.write(body[: len(body) // 2])
+        if self.announces_length and request.transport is not None:
+            request.transport.close()
+        return response
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -107,7 +107,7 @@ class Sagas:
 
         Every group is settled once more before, so that a duplicate event would be found.
         """
-        await self.groups.store.settle([(group_id, "") for group_id in await self._group_ids()])
+        await self.groups.store.settle(list(await self._group_ids()))
         stream = cast(list[Any], await self.redis.xrange(names.events_key(self.prefix, queue)))
         last = [entry_id for entry_id, fields in stream if fields["event"] in GROUP_EVENTS][-1]
         await listener.heard("event", queue=queue, id=last)

@@ -1,5 +1,6 @@
 """WorkerPools and workloads on a real API server: manifests in one line, and helpers."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -84,6 +85,20 @@ class Workloads:
         until(
             lambda: self.replicas(name, kind) == replicas,
             lambda: f"{self.replicas(name, kind)} replicas; {self.get('WorkerPool', name)}",
+        )
+
+    def settles(self, name: str) -> None:
+        """Set all replicas of a Deployment ready, as controllers do, and wait until a pool knows.
+
+        Afterwards the pool of the same name has no reason to read the workload again.
+        """
+        count = self.replicas(name)
+        ready = {"status": {"replicas": count, "readyReplicas": count}}
+        to = ["--subresource=status", "--type=merge", "-p", json.dumps(ready)]
+        self.resources.kubectl("patch", "deployment", name, *to)
+        until(
+            lambda: self.status(name).get("readyReplicas") == count,
+            lambda: f"not {count} ready replicas, but {self.status(name)}",
         )
 
     def says(self, name: str, kind: str, status: str, reason: str) -> str:

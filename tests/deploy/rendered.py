@@ -71,6 +71,7 @@ def summary(manifests: list[Manifest]) -> set[str]:
 PLAIN = {
     "ClusterRole",
     "ClusterRole -edit",
+    "ClusterRole -edit-pools",
     "ClusterRole -view",
     "ClusterRoleBinding",
     "CustomResourceDefinition jobgroups.jobgroups.dev",

@@ -54,7 +54,12 @@ from tests.deploy.rendered import (
         ({"metrics": {"rules": {"enabled": True}}}, {"PrometheusRule"}, set()),
         ({"metrics": {"dashboard": {"enabled": True}}}, {"ConfigMap -dashboard"}, set()),
         ({"uninstall": {"hook": False}}, set(), {"Job -uninstall"}),
-        ({"rbac": {"aggregate": False}}, set(), {"ClusterRole -edit", "ClusterRole -view"}),
+        (
+            {"rbac": {"aggregate": False}},
+            set(),
+            {"ClusterRole -edit", "ClusterRole -edit-pools", "ClusterRole -view"},
+        ),
+        ({"workerPools": {"aggregate": False}}, set(), {"ClusterRole -edit-pools"}),
         (
             {"rbac": {"create": False}},
             set(),

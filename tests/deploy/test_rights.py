@@ -6,6 +6,7 @@ import yaml
 
 from jobgroup.resource.kinds import API_GROUP, KINDS
 from testbed import ROOT
+from testbed.servers.apiserver import ApiServer
 from testbed.support.chart import NAMESPACE, Manifest, named, render
 from tests.deploy.rendered import (
     WATCHED,
@@ -45,7 +46,8 @@ def test_the_operator_has_rights_on_every_kind_and_its_status() -> None:
     for manifests in (tested, render(WATCHED)):
         roles = [each for each in manifests if each["kind"] in ("Role", "ClusterRole")]
         found = [granted(each["rules"]) for each in roles if granted(each["rules"])]
-        operator = [each for each in found if each.keys() != plurals]
+        # The aggregated roles have no right on a status.
+        operator = [each for each in found if not each.keys() <= plurals]
         assert operator
         for each in operator:
             assert each.keys() == plurals | {f"{plural}/status" for plural in plurals}
@@ -102,14 +104,53 @@ def test_the_namespace_of_the_release_may_be_watched_too() -> None:
     assert ("Role", NAMESPACE, "jobgroup-operator-replicas") in found
 
 
+CHANGES = {"create", "update", "patch", "delete", "deletecollection"}
+AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
+
+
+def aggregated(manifests: list[Manifest], to: str) -> list[Manifest]:
+    """Return the roles that are aggregated to a cluster role."""
+    return [each for each in manifests if f"{AGGREGATE}{to}" in each["metadata"].get("labels", {})]
+
+
 def test_viewers_and_editors_of_a_namespace_see_and_change_every_kind() -> None:
-    manifests = render()
-    view, edit = (one(manifests, "ClusterRole", each) for each in ("-view", "-edit"))
-    prefix = "rbac.authorization.k8s.io/aggregate-to-"
-    assert view["metadata"]["labels"][f"{prefix}view"] == "true"
-    assert edit["metadata"]["labels"][f"{prefix}edit"] == "true"
-    kinds = {"apiGroups": [API_GROUP], "resources": [kind.plural for kind in KINDS]}
-    assert view["rules"] == [{**kinds, "verbs": ["get", "list", "watch"]}]
+    plurals = {kind.plural for kind in KINDS}
+    (view,) = aggregated(render(), "view")
+    assert granted(view["rules"]) == {plural: {"get", "list", "watch"} for plural in plurals}
     # Editors have the role of viewers as well. Neither may write a status.
-    changes = ["create", "update", "patch", "delete", "deletecollection"]
-    assert edit["rules"] == [{**kinds, "verbs": changes}]
+    rules = [rule for role in aggregated(render(), "edit") for rule in role["rules"]]
+    assert granted(rules) == dict.fromkeys(plurals, CHANGES)
+
+
+def scales(rules: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    """Return the workloads that rules allow to scale, as group and resource."""
+    return {
+        (group, resource)
+        for rule in rules
+        if "patch" in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        if resource.endswith("/scale")
+    }
+
+
+def test_each_role_that_may_write_pools_may_scale_what_the_operator_scales() -> None:
+    manifests = render()
+    scaled = scales(one(manifests, "ClusterRole")["rules"])
+    assert scaled == {("apps", "deployments/scale"), ("apps", "statefulsets/scale")}
+    writers = [
+        role for role in aggregated(manifests, "edit") if "workerpools" in granted(role["rules"])
+    ]
+    assert [scales(role["rules"]) for role in writers] == [scaled]
+    without = render({"workerPools": {"aggregate": False}})
+    rules = [rule for role in aggregated(without, "edit") for rule in role["rules"]]
+    assert granted(rules) == {"jobgroups": CHANGES}
+
+
+def test_the_cluster_role_edit_of_kubernetes_may_scale_what_the_operator_scales(
+    bare_api: ApiServer,
+) -> None:
+    # Otherwise aggregation to it would extend the rights of its users.
+    edit = bare_api.user.get("ClusterRole", "system:aggregate-to-edit")
+    assert edit
+    assert scales(edit["rules"]) >= scales(one(render(), "ClusterRole")["rules"])

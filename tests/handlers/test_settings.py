@@ -23,7 +23,7 @@ def refusal(**env: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "env", [{}, dict.fromkeys(("REDIS_URL", "PORT", "POD_NAME", "WORKERS"), "")]
+    "env", [{}, dict.fromkeys(("REDIS_URL", "PORT", "POD_NAME", "WORKERS", "POOL_OPT_IN"), "")]
 )
 def test_everything_has_a_default_and_empty_means_default(env: dict[str, str]) -> None:
     found = read_settings(env)
@@ -37,6 +37,10 @@ def test_everything_has_a_default_and_empty_means_default(env: dict[str, str]) -
         workers=16,
         api_qps=500,
         api_burst=1000,
+        pool_max_replicas=100,
+        pool_opt_in=False,
+        watch_seconds=60,
+        metrics_by_namespace=False,
     )
 
 
@@ -68,6 +72,14 @@ def test_the_namespace_comes_from_the_service_account(tmp_path: Path) -> None:
         ("API_QPS", "100000", "api_qps", 100_000),
         ("API_BURST", "1", "api_burst", 1),
         ("API_BURST", "100000", "api_burst", 100_000),
+        ("POOL_MAX_REPLICAS", "1", "pool_max_replicas", 1),
+        ("POOL_MAX_REPLICAS", "10000", "pool_max_replicas", 10_000),
+        ("POOL_OPT_IN", "true", "pool_opt_in", True),
+        ("POOL_OPT_IN", "false", "pool_opt_in", False),
+        ("WATCH_TIMEOUT_SECONDS", "3", "watch_seconds", 3),
+        ("WATCH_TIMEOUT_SECONDS", "3600", "watch_seconds", 3600),
+        ("METRICS_BY_NAMESPACE", "true", "metrics_by_namespace", True),
+        ("METRICS_BY_NAMESPACE", "false", "metrics_by_namespace", False),
     ],
 )
 def test_a_valid_value_is_accepted(name: str, value: str, field: str, expected: object) -> None:
@@ -85,6 +97,8 @@ def test_a_valid_value_is_accepted(name: str, value: str, field: str, expected: 
         ("API_QPS", "0", "'0' must be a number from 1 to 100000"),
         ("API_QPS", "0.5", "'0.5' must be a number from 1 to 100000"),
         ("API_BURST", "100001", "'100001' must be a number from 1 to 100000"),
+        ("WATCH_TIMEOUT_SECONDS", "2", "'2' must be a number from 3 to 3600"),
+        ("METRICS_BY_NAMESPACE", "yes", "'yes' must be true or false"),
         ("PORT", "-1", "'-1' must be a number from 0 to 65535"),
         ("PORT", "65536", "'65536' must be a number from 0 to 65535"),
         ("PORT", "http", "'http' must be a number from 0 to 65535"),
@@ -92,6 +106,9 @@ def test_a_valid_value_is_accepted(name: str, value: str, field: str, expected: 
         ("WORKERS", "0", "'0' must be a number from 1 to 256"),
         ("WORKERS", "257", "'257' must be a number from 1 to 256"),
         ("WORKERS", " ", "' ' must be a number from 1 to 256"),
+        ("POOL_MAX_REPLICAS", "0", "'0' must be a number from 1 to 10000"),
+        ("POOL_MAX_REPLICAS", "10001", "'10001' must be a number from 1 to 10000"),
+        ("POOL_OPT_IN", "yes", "'yes' must be true or false"),
     ],
 )
 def test_an_invalid_value_is_refused_with_its_variable(

@@ -3,6 +3,7 @@
 import kopf
 
 from handlers.kube.kopf_settings import configure_kopf
+from handlers.kube.watches import Watches
 from jobgroup import __version__
 from testbed.support.resources import until
 from tests.resources.fixtures import Shared
@@ -10,7 +11,7 @@ from tests.resources.fixtures import Shared
 
 def test_kopf_posts_no_events_and_uses_another_finalizer() -> None:
     settings = kopf.OperatorSettings()
-    configure_kopf(settings)
+    configure_kopf(settings, Watches(60))
     assert settings.posting.enabled is False
     assert settings.persistence.finalizer == "jobgroups.dev/unused-by-kopf"
 

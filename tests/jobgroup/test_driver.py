@@ -51,8 +51,7 @@ def test_the_backoff_doubles_up_to_half_a_minute_and_is_jittered() -> None:
         (exceptions.ReadOnlyError("READONLY"), True),
         (exceptions.OutOfMemoryError("OOM"), True),
         (exceptions.ResponseError("BUSY Redis is busy running a script"), True),
-        (exceptions.ResponseError("MASTERDOWN Link with MASTER is down"), True),
-        (exceptions.ResponseError("Error running script: -OOM command not allowed"), True),
+        (exceptions.MasterDownError("Link with MASTER is down"), True),
         (exceptions.AuthenticationError("NOAUTH"), False),
         (exceptions.ResponseError("WRONGTYPE Operation against a key"), False),
         (ValueError("ours"), False),
@@ -67,19 +66,23 @@ async def test_the_backoff_grows_while_redis_is_read_only(
 ) -> None:
     counted: list[int] = []
 
+    class Enough(Exception):
+        pass
+
     async def refuse(_: float) -> None:
         raise exceptions.ReadOnlyError("READONLY")
 
     def count(failures: int) -> float:
         counted.append(failures)
         if failures == 3 or len(counted) > 3:
-            raise asyncio.CancelledError
+            raise Enough
         return 0.0
 
     monkeypatch.setattr(groups.store.wakeups, "wait", refuse)
     monkeypatch.setattr("jobgroup.driver.backoff", count)
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(ExceptionGroup) as raised:
         await Driver(groups.store).run()
+    assert raised.group_contains(Enough)
     assert counted == [1, 2, 3]
 
 
@@ -100,7 +103,7 @@ async def test_a_corrupt_group_is_reported_and_does_not_affect_others(
     state = await groups.get_group_state(good.group_id)
     assert state is not None
     assert state.state == "FAILED"
-    assert await groups.store.wakeups.first(10) == []
+    assert await redis.llen("bull:_jobgroups:wait") == 0
     # Mended, it is found again by the next resync.
     await redis.delete(f"bull:_jobgroups:{bad.group_id}:unsuccessful")
     await redis.delete(f"bull:_jobgroups:{bad.group_id}:dependencies")
@@ -111,7 +114,7 @@ async def test_the_entry_of_a_missing_group_is_removed(groups: JobGroups, redis:
     await redis.rpush("bull:_jobgroups:wait", "nobody", "nobody-undo")
     driver = Driver(groups.store)
     await driver.drain()
-    assert await groups.store.wakeups.first(10) == []
+    assert await redis.llen("bull:_jobgroups:wait") == 0
     assert driver.counters.errors == 0
 
 
@@ -143,7 +146,7 @@ async def test_a_resync_of_healthy_groups_repairs_nothing(groups: JobGroups) -> 
     driver = Driver(groups.store)
     assert await driver.resync() == 0
     assert driver.counters.repairs == 0
-    assert driver.counters.calls == 150
+    assert driver.counters.calls == 0
 
 
 async def test_a_resync_finds_a_removed_member(groups: JobGroups, redis: Redis) -> None:
@@ -167,7 +170,7 @@ async def test_changes_are_passed_to_the_callback(groups: JobGroups) -> None:
     driver = Driver(groups.store, on_settled=lambda settled: told.append(settled.group.state))
     await driver.resync()
     assert told == []
-    await groups.store.settle([(node.group_id, "")], request="DeadlineExceeded")
+    await groups.store.settle([node.group_id], request="DeadlineExceeded")
     await groups.store.redis.rpush("bull:_jobgroups:wait", node.group_id)
     await driver.drain()
     state = await groups.get_group_state(node.group_id)

@@ -5,7 +5,13 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
-from jobgroup import GroupNotFoundError, GroupRemovedError, InvalidGroupStateError, JobGroups
+from jobgroup import (
+    GroupExistsError,
+    GroupNotFoundError,
+    GroupRemovedError,
+    InvalidGroupStateError,
+    JobGroups,
+)
 from testbed.support.sagas import Sagas
 
 JOBS = [{"name": "pay", "queueName": "payments"}]
@@ -54,6 +60,17 @@ async def test_a_refused_group_does_not_affect_others(sagas: Sagas) -> None:
     refused, made = await sagas.groups.add_groups([group, {"name": "order", "jobs": JOBS}])
     assert isinstance(refused, GroupRemovedError)
     assert not isinstance(made, Exception)
+
+
+async def test_a_group_that_is_written_in_another_way_is_the_same_group(sagas: Sagas) -> None:
+    job = {**JOBS[0], "data": {"order": "124", "amount": 1}}
+    node = await sagas.groups.add_group("order", [job], group_id="order-124")
+    rewritten = {"data": {"amount": 1.0, "order": "124"}, "opts": {}, **JOBS[0]}
+    again = await sagas.groups.add_group("order", [rewritten], {}, group_id="order-124")
+    assert again == node
+    another = {**JOBS[0], "data": {"order": "124", "amount": 1.5}}
+    with pytest.raises(GroupExistsError, match="already exists with another definition"):
+        await sagas.groups.add_group("order", [another], group_id="order-124")
 
 
 async def test_a_running_group_is_not_removed(sagas: Sagas) -> None:

@@ -55,7 +55,10 @@ async def end(stock: StockQueue, well: bool = True) -> None:
 
 
 async def settle(groups: JobGroups, name: str) -> None:
-    await groups.store.settle([(name, name), (name, f"{name}-undo")])
+    store = groups.store
+    await store.settle([name])
+    for entry in (name, names.undo_id(name)):
+        await store.redis.lrem(names.wakeups_key(store.prefix), 0, entry)
 
 
 async def test_totals_without_groups_are_zero(groups: JobGroups) -> None:
@@ -171,5 +174,5 @@ async def test_a_group_with_work_left_has_an_event_too(
     totals = await groups.store.totals()
     assert totals.wakeups == 1
     assert totals.waited < 9 * MINUTE
-    await groups.store.settle([("large", "large")])
+    await groups.store.settle_wakeups()
     assert (await groups.store.totals()).groups == {**NONE, "FAILED": 1}

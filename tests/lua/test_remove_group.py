@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from jobgroup import GroupNotFoundError, GroupRemovedError, InvalidGroupStateError, JobGroups, Store
-from jobgroup.store.store import TOMBSTONE
+from jobgroup.model.clock import TOMBSTONE_MS
 from testbed.support.fixtures import QueueNamer
 from testbed.support.sagas import delete_residue
 from tests.sagas.histories.stock_queue import StockConnection, StockQueue
@@ -32,7 +32,7 @@ async def complete_one(groups: JobGroups, stock: StockQueue) -> None:
     holder = await stock.take("token")
     assert holder
     await holder.complete()
-    await groups.store.settle([("g", "g")])
+    await groups.store.settle_wakeups()
 
 
 async def test_a_removed_group_leaves_a_tombstone_and_nothing_else(
@@ -44,7 +44,7 @@ async def test_a_removed_group_leaves_a_tombstone_and_nothing_else(
     stock_keys = {f"{prefix}:a:{key}" for key in ("meta", "events", "marker")}
     own = {f"{prefix}:_jobgroups:{key}" for key in ("events", "marker", "tomb:g")}
     assert set(left) <= stock_keys | own
-    assert 0 < await redis.pttl(f"{prefix}:_jobgroups:tomb:g") <= TOMBSTONE
+    assert 0 < await redis.pttl(f"{prefix}:_jobgroups:tomb:g") <= TOMBSTONE_MS
     with pytest.raises(GroupRemovedError):
         await groups.add_group("order", JOBS, group_id="g")
     with pytest.raises(GroupNotFoundError):

@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from bench.driving import Ends
+from bench.harness import QUICK, Sizes, chosen_sizes
 from testbed import ROOT
 
 BARS = {
@@ -26,6 +30,12 @@ BARS = {
     "a workload scaled beside 5 pools: median, over without",
     "a workload scaled beside 5 pools: longest",
 }
+NO_BARS = {
+    "from a job's end to its group's, beside no other group: median",
+    "from a job's end to its group's, beside 200 running groups: median",
+    "from a job's end to its group's, beside 200 ended groups: median",
+    "groups of 3 whose third job starts after the first failed",
+}
 
 
 def test_the_quick_benchmark_prints_and_writes_every_row(tmp_path: Path) -> None:
@@ -41,4 +51,33 @@ def test_the_quick_benchmark_prints_and_writes_every_row(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     rows = json.loads(results.read_text())
     assert {row["what"] for row in rows if row["holds"] is not None} >= BARS
+    assert {row["what"] for row in rows} >= NO_BARS
     assert [row["what"] for row in rows if f"{row['what']} " not in done.stdout] == []
+
+
+@pytest.mark.parametrize(
+    ("jobs", "groups", "delays", "pause"),
+    [
+        ([10], [15], [5], 5),
+        # The second job ended after the first group had: the driver paused for 1 ms, not for 20.
+        ([10, 30], [11, 31], [1, 1], 1),
+        # Between the ends at 15 and at 40, the second group had to wait.
+        ([10, 12, 39], [15, 40, 41], [5, 28, 2], 25),
+        # The group that waits since 5 ends last.
+        ([5, 10], [30, 12], [25, 2], 18),
+        ([10, 10], [10, 10], [0, 0], 0),
+    ],
+)
+def test_the_delay_and_the_longest_pause_of_a_driver(
+    jobs: list[int], groups: list[int], delays: list[int], pause: int
+) -> None:
+    ends = Ends(dict(zip("abc", jobs, strict=False)), dict(zip("abc", groups, strict=False)))
+    assert ends.delays() == delays
+    assert ends.longest_pause() == pause
+
+
+def test_the_environment_chooses_the_sizes() -> None:
+    assert chosen_sizes({}) == Sizes()
+    assert chosen_sizes({"BENCH_QUICK": "1"}) == QUICK
+    chosen = chosen_sizes({"BENCH_RUNNING": "10,200", "BENCH_ENDED": ""})
+    assert (chosen.beside_running, chosen.beside_ended) == ((10, 200), ())

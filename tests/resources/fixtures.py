@@ -6,6 +6,7 @@ worker      starts stock clients on the shared Redis
 quiet_api   an API server that the shared operator does not watch
 kubectl     kubectl in a namespace of this test's own on that server
 stage       operators, a Redis and workers for a test that breaks them, on that server
+proxy       between an operator and that server, to disturb their connections
 island      the same on an API server with controllers
 """
 
@@ -18,6 +19,7 @@ from redis import Redis
 
 from testbed.servers.apiserver import ApiServer
 from testbed.servers.operator import OperatorProcess, measuring_coverage, start_operator
+from testbed.servers.proxy import Proxy
 from testbed.servers.redis import RedisServer
 from testbed.servers.stock import StockClient
 from testbed.support.resources import Resources, install_crds
@@ -91,6 +93,12 @@ def kubectl(quiet_api: ApiServer) -> Iterator[Kubectl]:
 async def stage(quiet_api: ApiServer, tmp_path: Path) -> AsyncIterator[Stage]:
     async with Stage(tmp_path, quiet_api) as stage:
         yield stage
+
+
+@pytest.fixture
+def proxy(quiet_api: ApiServer) -> Iterator[Proxy]:
+    with Proxy(quiet_api) as proxy:
+        yield proxy
 
 
 @pytest.fixture(scope="session")

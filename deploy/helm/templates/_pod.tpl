@@ -59,6 +59,14 @@ env:
   value: {{ .Values.api.qps | quote }}
 - name: API_BURST
   value: {{ .Values.api.burst | quote }}
+- name: POOL_MAX_REPLICAS
+  value: {{ .Values.workerPools.maxReplicas | quote }}
+- name: POOL_OPT_IN
+  value: {{ .Values.workerPools.optIn | quote }}
+{{- if .Values.metrics.byNamespace }}
+- name: METRICS_BY_NAMESPACE
+  value: "true"
+{{- end }}
 - name: KOPF_RUN_LOG_FORMAT
   value: {{ .Values.logFormat }}
 {{- if .Values.watchNamespaces }}

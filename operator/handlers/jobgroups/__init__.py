@@ -4,6 +4,7 @@ reconciler  one object: read, decide, act, repeat
 steps       one method for each step of a decision
 reporter    status and Events, written when they changed
 cache       the objects in progress as last seen or written; it is not an informer
+counts      the objects of each namespace by state, for a metric
 follower    changed groups in Redis -> objects to reconcile
 checkpoint  the entry up to which a stream was processed
 """

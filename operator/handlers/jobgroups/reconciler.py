@@ -11,7 +11,8 @@ from typing import Any
 from handlers.jobgroups.cache import Body, ObjectCache
 from handlers.jobgroups.reporter import PACE_SECONDS, Reporter
 from handlers.jobgroups.steps import Observation, Result, Steps
-from handlers.kube.client import ApiClient, ApiError, Conflict, Ref
+from handlers.kube.client import ApiClient, ApiError, Conflict
+from handlers.kube.refs import Ref
 from handlers.kube.worker import process
 from handlers.kube.workqueue import WorkQueue
 from jobgroup.errors import CorruptKeyError, RedisStateLostError

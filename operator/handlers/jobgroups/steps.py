@@ -13,8 +13,9 @@ from functools import partial
 from handlers.failpoints import failpoint
 from handlers.jobgroups.cache import Body, ObjectCache
 from handlers.jobgroups.reporter import Reporter, requeue_after
-from handlers.kube.client import ApiClient, Ref
+from handlers.kube.client import ApiClient
 from handlers.kube.leader import NotLeaderError
+from handlers.kube.refs import Ref
 from handlers.kube.workqueue import soonest
 from jobgroup.definition.plan import Plan, plan_group
 from jobgroup.errors import (
@@ -197,7 +198,7 @@ class Steps:
     async def _expire(self, observed: Observation) -> Result:
         failpoint("expire")
         self._require_leader()
-        (result,) = await self._store.settle([(observed.ref.uid, "")], reasons.DEADLINE_EXCEEDED)
+        (result,) = await self._store.settle([observed.ref.uid], reasons.DEADLINE_EXCEEDED)
         if isinstance(result, Exception):
             raise result
         return Result(observed.body)

@@ -9,28 +9,25 @@ a slow worker nor a suspended leader that resumes overwrites anything.
 
 import contextlib
 import json
-import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 import kopf
 
+from handlers.kube.kopf_settings import login
 from handlers.kube.ratelimit import TokenBucket
-from jobgroup.resource.kinds import API_VERSION, JOBGROUP, KINDS
+from handlers.kube.refs import Ref, ref_of
 
 TIMEOUT_SECONDS = 30
 MANAGER = "jobgroup-operator"
-# An object with more jobs than this is large.
-LARGE_JOBS = 100
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
-_KINDS = {kind.plural: kind for kind in KINDS}
-_PLURALS = {kind.name: kind.plural for kind in KINDS}
 LEASES = "/apis/coordination.k8s.io/"
 METADATA_ONLY = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1, {JSON}"
+# Refusals that can end by themselves: credentials, a deleted or changed object, too many requests.
+_MENDABLE = {401, 404, 408, 409, 429}
 # Compact JSON: the server accepts 3 MB, and an escaped letter takes three times its size.
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -41,52 +38,23 @@ class ApiError(Exception):
     def __init__(self, code: int, message: str, retry_after: float = 0) -> None:
         super().__init__(f"{code}: {message}" if code else message)
         self.code = code
+        self.message = message
         self.retry_after = retry_after
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """A reference to one object. An object that is created again has the same name, another uid."""
-
-    namespace: str
-    name: str
-    uid: str
-
-    plural: str = JOBGROUP.plural
-    # Whether a write of the object costs the API server a hundred times as much as usual.
-    is_large: bool = field(default=False, compare=False)
-
-    @property
-    def path(self) -> str:
-        return f"/apis/{API_VERSION}/namespaces/{self.namespace}/{self.plural}/{self.name}"
-
-    @property
-    def context(self) -> dict[str, Any]:
-        """The fields of a log record about the object; kopf prefixes the line with k8s_ref."""
-        ref = {"namespace": self.namespace, "name": self.name, "uid": self.uid}
-        group = {"group": self.uid} if self.plural == JOBGROUP.plural else {}
-        kind = _KINDS[self.plural].name.lower()
-        return {"namespace": self.namespace, kind: self.name, **group, "k8s_ref": ref}
-
-
-def raise_recursion_limit() -> None:
-    """Allow JSON as deep as the API server does: 10,000 levels.
-
-    Otherwise one such object would end the watch of all objects. It is refused later.
-    """
-    sys.setrecursionlimit(60_000)
-
-
-def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-    """Return server and credentials: of the pod's service account, or of a kubeconfig."""
-    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+class StatusRefusedError(ApiError):
+    """The API server refused a status in a way that a retry of the same write cannot mend."""
 
 
 class ApiClient:
-    """A client of one API server; `writes` counts writes by what was written."""
+    """A client of one API server.
+
+    `writes` counts writes by what was written, `refused` refused statuses by kind and code.
+    """
 
     def __init__(self, settings: kopf.OperatorSettings, limit: TokenBucket | None = None) -> None:
         self.writes: Counter[str] = Counter()
+        self.refused: Counter[tuple[str, int]] = Counter()
         self._limit = limit
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None
@@ -121,7 +89,13 @@ class ApiClient:
         kinds = {key: body[key] for key in ("apiVersion", "kind")}
         changed = {**kinds, "metadata": _untracked(body), "status": status}
         path = f"{ref_of(body).path}/status"
-        return await self._put("status", path, changed, {**body, "status": status})
+        try:
+            return await self._put("status", path, changed, {**body, "status": status})
+        except ApiError as error:
+            if not 400 <= error.code < 500 or error.code in _MENDABLE:
+                raise
+            self.refused[body["kind"], error.code] += 1
+            raise StatusRefusedError(error.code, error.message) from None
 
     async def _put(
         self, what: str, path: str, changed: Mapping[str, Any], body: Mapping[str, Any]
@@ -223,8 +197,7 @@ class ApiClient:
             method, f"{self._server}{path}", json=body, headers=headers
         ) as answer:
             if answer.status < 300:
-                content: dict[str, Any] = await answer.json()
-                return content
+                return await _content(answer)
             text = await answer.text()
             with contextlib.suppress(ValueError, AttributeError, TypeError):
                 text = json.loads(text)["message"]  # not every JSON response is labelled so
@@ -261,11 +234,12 @@ class Conflict(ApiError):
     """The object has changed since it was read, or exists already."""
 
 
-def ref_of(body: Mapping[str, Any]) -> Ref:
-    """Return the reference of an object of one of our kinds."""
-    meta, jobs = body["metadata"], (body.get("spec") or {}).get("jobs") or ()
-    plural = _PLURALS[body["kind"]]
-    return Ref(meta["namespace"], meta["name"], meta["uid"], plural, len(jobs) > LARGE_JOBS)
+async def _content(answer: aiohttp.ClientResponse) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = await answer.json()
+    except ValueError as error:
+        raise ApiError(0, f"the answer of the API server is incomplete: {error}") from None
+    return content
 
 
 def _untracked(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,15 @@
-"""The settings of kopf that the operator relies on."""
+"""The settings of kopf that the operator relies on, its credentials, and how deep JSON may be."""
 
 import logging
+import sys
 from typing import Any
 
 import kopf
+
+from handlers.kube.watches import Watches
+
+# The time limit of kopf's other requests: a page of a list may be large.
+REQUEST_SECONDS = 60
 
 
 class NoDiffs(kopf.DiffBaseStorage):
@@ -25,7 +31,22 @@ class NoDiffs(kopf.DiffBaseStorage):
         """Store nothing."""
 
 
-def configure_kopf(settings: kopf.OperatorSettings, namespaces: bool = False) -> None:
+def raise_recursion_limit() -> None:
+    """Allow JSON as deep as the API server does: 10,000 levels.
+
+    Otherwise one such object would end the watch of all objects. It is refused later.
+    """
+    sys.setrecursionlimit(60_000)
+
+
+def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    """Return server and credentials: of the pod's service account, or of a kubeconfig."""
+    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+
+def configure_kopf(
+    settings: kopf.OperatorSettings, watches: Watches, namespaces: bool = False
+) -> None:
     """Set everything that the operator relies on; `namespaces` if kopf watches only some."""
     # The operator posts its own, few Events; kopf would post one for every log line.
     settings.posting.enabled = False
@@ -37,8 +58,12 @@ def configure_kopf(settings: kopf.OperatorSettings, namespaces: bool = False) ->
     settings.scanning.disabled = namespaces
     # A restart lists every object: in pages, so that few of them are in memory at a time.
     settings.watching.chunk_size = 100
-    settings.watching.server_timeout = 300
+    settings.watching.server_timeout = watches.server_seconds
+    # `watches` notices a silent watch first.
+    settings.watching.inactivity_timeout = 2 * watches.seconds
     settings.watching.connect_timeout = 10
+    settings.networking.connect_timeout = 10
+    settings.networking.request_timeout = REQUEST_SECONDS
     # Handlers return at once, so the task of an object ends soon: with a limit, objects would wait
     # for tasks that idle. With a timeout of 0, Python 3.11 would never read the queue.
     settings.queueing.worker_limit = None

@@ -105,6 +105,7 @@ class Lease:
             async with asyncio.timeout(RELEASE_SECONDS):
                 while not await self._clear_holder():
                     pass
+            logger.info("released the lease %s", self._name)
         except (ApiError, TimeoutError) as error:
             logger.warning("cannot release the lease %s: %r", self._name, error)
 

@@ -1,7 +1,8 @@
-"""The checks behind /livez: each returns what is wrong, or nothing."""
+"""The checks behind /livez and /readyz: each returns what is wrong, or nothing."""
 
-import asyncio
 import time
+
+from handlers.kube.watches import Watches
 
 # A loop without progress for this long is dead, whatever it waits for.
 DEAD_SECONDS = 120
@@ -14,23 +15,33 @@ def check_progress(alive_at: float) -> str:
 
 
 class WatchCheck:
-    """Checks that kopf watches a kind: it does not restart a watcher that died.
+    """Checks the watches of a kind.
 
-    The CRD of a kind that is not required may not be installed. The watcher of such a kind is
-    required only after it was found once.
+    A silent watch is replaced. A process that cannot replace it must be restarted: if two watches
+    in a row were silent, or if there was no watch or list for as long as that takes. The CRD of a
+    kind that is not required may not be installed, so its watch is required once there was one.
     """
 
-    def __init__(self, plural: str, is_required: bool = True) -> None:
-        self._watcher = f"watcher for {plural}."
+    def __init__(self, watches: Watches, plural: str, is_required: bool = True) -> None:
+        self._watches = watches
+        self._plural = plural
         self._is_required = is_required
-        self._missing_since: float | None = None
+        self._started_at = time.monotonic()
 
-    def __call__(self) -> str:
-        """Return an error if there was no watcher for DEAD_SECONDS; a short gap is normal."""
-        now = time.monotonic()
-        if any(task.get_name().startswith(self._watcher) for task in asyncio.all_tasks()):
-            self._is_required, self._missing_since = True, None
-        elif self._is_required and self._missing_since is None:
-            self._missing_since = now
-        missing = 0.0 if self._missing_since is None else now - self._missing_since
-        return f"no watch for {DEAD_SECONDS} s" if missing > DEAD_SECONDS else ""
+    def is_live(self) -> str:
+        """Return an error if a restart may help."""
+        limit = 2 * self._watches.seconds
+        age = self._watches.age(self._plural)
+        if age is None:
+            age = time.monotonic() - self._started_at if self._is_required else 0
+        if age > limit:
+            return f"no watch for {limit} s"
+        return self._silence(2)
+
+    def is_ready(self) -> str:
+        """Return an error if the last watch was silent and its successor was not heard yet."""
+        return self._silence(1)
+
+    def _silence(self, least: int) -> str:
+        silences, seconds = self._watches.silences(self._plural), self._watches.seconds
+        return f"silent for {silences * seconds} s" if silences >= least else ""

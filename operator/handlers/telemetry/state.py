@@ -4,23 +4,36 @@ All of it is in the memory of this process: a scrape reads nothing from Redis or
 Only the leader exports the numbers of groups and pools, so a sum over all replicas is right.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from handlers.kube.client import Ref
+from handlers.kube.refs import Ref
 from handlers.telemetry.redis_probe import RedisProbe
 from jobgroup.driver import Counters
 from jobgroup.model.clock import now_ms
 from jobgroup.model.snapshot import ENDED, STATES, Totals
+from jobgroup.resource.kinds import KINDS
 
 UNFINISHED = [state for state in STATES if state not in ENDED]
 WRITES = ("delete", "event", "lease", "metadata", "scale", "status")
+# Exported from zero: Prometheus does not see an increase when a series starts above zero.
+_NOT_REFUSED = {(kind.name, code): 0 for kind in KINDS for code in (400, 403, 413, 422)}
 
 PoolStatuses = Iterable[tuple[Ref, Mapping[str, Any]]]
+CountsByNamespace = Mapping[str, Mapping[str, int]]
+
+# The state of a JobGroup whose group is not created yet.
+NO_STATE = "NONE"
+# Further namespaces are counted together, so that the number of series has a limit.
+MAX_NAMESPACES = 200
+# Not a valid name of a namespace.
+OTHER = "_other"
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # a registry hashes collectors by identity
@@ -29,10 +42,12 @@ class StateCollector(Collector):
 
     is_leader: Callable[[], bool]
     writes: Mapping[str, int]
+    refused: Mapping[tuple[str, int], int]
     watch_age: Callable[[], float]
     driver: Counters
     pools: Callable[[], PoolStatuses]
     redis: RedisProbe
+    namespaces: Callable[[], CountsByNamespace]
 
     def collect(self) -> Iterator[Metric]:
         """Return the current values."""
@@ -45,6 +60,14 @@ class StateCollector(Collector):
         for what, count in {**dict.fromkeys(WRITES, 0), **self.writes}.items():
             writes.add_metric([what], count)
         yield writes
+        refused = CounterMetricFamily(
+            "jobgroup_status_refused",
+            "Statuses that the Kubernetes API server refused to store.",
+            labels=["kind", "code"],
+        )
+        for (kind, code), count in {**_NOT_REFUSED, **self.refused}.items():
+            refused.add_metric([kind, str(code)], count)
+        yield refused
         yield CounterMetricFamily(
             "jobgroup_resync_repairs",
             "Groups without a wake-up that a resync of the driver found and moved on.",
@@ -56,6 +79,7 @@ class StateCollector(Collector):
             self.watch_age() if is_leader else None,
         )
         yield from _group_metrics(self.redis.totals if is_leader else None, now_ms())
+        yield _namespace_metric(self.namespaces() if is_leader else {})
         yield from _pool_metrics(self.pools() if is_leader else ())
 
 
@@ -82,6 +106,26 @@ def _group_metrics(totals: Totals | None, now: int) -> Iterator[Metric]:
         wakeups.add_metric([], totals.wakeups)
         lag.add_metric([], totals.waited / 1000)
     yield from (groups, oldest, wakeups, lag)
+
+
+def _namespace_metric(counts: CountsByNamespace) -> Metric:
+    groups = GaugeMetricFamily(
+        "jobgroup_namespace_groups",
+        "JobGroups by namespace, if METRICS_BY_NAMESPACE is true.",
+        labels=["group_namespace", "state"],
+    )
+    for namespace, states in bounded(counts).items():
+        for state in (NO_STATE, *STATES):
+            groups.add_metric([namespace, state], states.get(state, 0))
+    return groups
+
+
+def bounded(counts: CountsByNamespace) -> CountsByNamespace:
+    """Return the counts of the first MAX_NAMESPACES namespaces, and the sum of all others."""
+    named = dict(islice(counts.items(), MAX_NAMESPACES))
+    if len(counts) > len(named):
+        named[OTHER] = sum(map(Counter, islice(counts.values(), MAX_NAMESPACES, None)), Counter())
+    return named
 
 
 def _pool_metrics(pools: PoolStatuses) -> Iterator[Metric]:

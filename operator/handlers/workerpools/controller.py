@@ -13,12 +13,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from handlers.kube.client import ApiClient, ApiError, Conflict, Ref
+from handlers.kube.client import ApiClient, ApiError, Conflict
+from handlers.kube.refs import Ref
 from handlers.kube.turns import TurnQueue
 from handlers.kube.worker import process
 from handlers.kube.workqueue import WorkQueue, soonest
-from handlers.workerpools.pools import Pools, ready_condition
-from handlers.workerpools.scaler import Body, Pool, Scaler, unreadable
+from handlers.workerpools.pool import Body, Pool
+from handlers.workerpools.pools import Pools
+from handlers.workerpools.scaler import Scaler, unreadable
+from handlers.workerpools.worker_check import WorkerCheck
 from jobgroup.model.backlog import Backlog
 from jobgroup.model.clock import backoff
 from jobgroup.resource.conditions import Problem, redis_problem
@@ -49,13 +52,21 @@ class PoolController:
     """Keeps all pools, counts the jobs of their queues, and has their workloads scaled."""
 
     def __init__(
-        self, api: ApiClient, queues: Queues, queue: WorkQueue[Ref], scaler: Scaler
+        self,
+        api: ApiClient,
+        queues: Queues,
+        queue: WorkQueue[Ref],
+        scaler: Scaler,
+        check: WorkerCheck,
+        ceiling: int | None = None,
     ) -> None:
         self.alive_at = time.monotonic()
         self._api = api
         self._queues = queues
         self._queue = queue
         self._scaler = scaler
+        self._check = check
+        self._ceiling = ceiling
         self._pools = Pools()
         self._ready = TurnQueue[Counted](lambda counted: counted.pool.ref.namespace)
 
@@ -66,7 +77,7 @@ class PoolController:
             return
         known = self._pools.get(ref.uid)
         if known is None:
-            pool = Pool(ref, body)
+            pool = Pool(ref, body, self._ceiling)
             self._pools.add(pool)
             self._enqueue_rivals(pool)
         elif known.generation < body["metadata"]["generation"]:
@@ -93,6 +104,7 @@ class PoolController:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(WORKERS):
                 tasks.create_task(self._work())
+            tasks.create_task(self._check.run(self._pools, self._queue))
             await self._count_forever()
 
     async def _count_forever(self) -> None:
@@ -138,13 +150,13 @@ class PoolController:
             raise
         for pool, count in zip(pools, counts, strict=True):
             if isinstance(count, str):
-                pool.event = ""
+                pool.event, pool.backlog = "", None
                 self._ready.put_nowait(Counted(pool, unreadable(count)))
                 continue
             if count.event != pool.event:
                 # Jobs may have come and gone: the queue is not calm.
                 pool.calm_since = None
-            pool.event = count.event
+            pool.event, pool.backlog = count.event, count
             self._ready.put_nowait(Counted(pool, count))
 
     def _take_due(self) -> list[Pool]:
@@ -181,7 +193,7 @@ class PoolController:
             self._queue.add(pool.ref)
         for pool in self._known(self._queue.get_due()):
             self._queue.add(pool.ref)
-            if ready_condition(pool.body)[0] == problem.reason:
+            if pool.ready_condition[0] == problem.reason:
                 self._queue.done(pool.ref)
             else:
                 self._ready.put_nowait(Counted(pool, problem))

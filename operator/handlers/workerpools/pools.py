@@ -5,7 +5,7 @@ The workload and the queue of a pool are immutable. No lookup depends on how man
 
 from collections.abc import Collection, Iterator
 
-from handlers.workerpools.scaler import Body, Pool
+from handlers.workerpools.pool import Pool
 from handlers.workerpools.targets import Target
 from jobgroup.resource import reasons
 from jobgroup.resource.conditions import Problem
@@ -64,16 +64,8 @@ class Pools:
                 f"the WorkerPool {rival.ref.name} scales the same workload and is older;"
                 " delete one of the two",
             )
-        reason, message = ready_condition(pool.body)
+        reason, message = pool.ready_condition
         if pool.is_new and reason == reasons.CONFLICT:
             # After a restart, the watch may not have reported the older pool yet.
             return Problem(reason, message)
         return None
-
-
-def ready_condition(body: Body) -> tuple[str, str]:
-    """Return reason and message of a pool's Ready condition."""
-    for each in (body.get("status") or {}).get("conditions") or ():
-        if each["type"] == "Ready":
-            return each["reason"], each["message"]
-    return "", ""

@@ -5,26 +5,21 @@ Each method returns after how many seconds the pool must be reconciled again, if
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from handlers.failpoints import failpoint
-from handlers.kube.client import ApiClient, ApiError, Ref
+from handlers.kube.client import ApiClient, ApiError
 from handlers.kube.leader import NotLeaderError
 from handlers.kube.workqueue import soonest
-from handlers.workerpools.targets import Target, Targets, refused
+from handlers.workerpools.pool import Pool
+from handlers.workerpools.targets import Targets, refused
 from jobgroup.model.backlog import Backlog
 from jobgroup.model.clock import now_ms
 from jobgroup.resource.conditions import Problem, redis_problem
 from jobgroup.resource.events import to_kubernetes_event
-from jobgroup.resource.replicas import Bounds, Decision, desired_replicas, wake_in
-from jobgroup.resource.workerpool_spec import bounds_of
-from jobgroup.resource.workerpool_status import (
-    Scaling,
-    Workload,
-    differs_beyond_counts,
-    pool_status,
-)
+from jobgroup.resource.replicas import Decision, wake_in
+from jobgroup.resource.workerpool_status import Scaling, differs_beyond_counts, pool_status
+from jobgroup.resource.workload import Workload
 from jobgroup.store.queues import Queues
 
 # The interval of reconciles of a pool that has a problem.
@@ -35,70 +30,6 @@ SETTLE_SECONDS = (2.0, 30.0)
 FRESH_SECONDS = 1.0
 # The shortest time between two writes of counts alone.
 PACE_SECONDS = 5.0
-
-Body = dict[str, Any]
-
-
-@dataclass(slots=True)
-class Pool:
-    """One pool, and the state of it that is kept between two reconciles."""
-
-    ref: Ref
-    body: Body
-    is_new: bool = True
-    # The newest event of the queue when its jobs were last counted; empty if they must be counted.
-    event: str = ""
-    calm_since: float | None = None
-    written_at: float = 0.0
-    checked_at: float = field(default_factory=time.monotonic)
-    workload: Workload | None = None
-    read_at: float = 0.0
-    scaled_at: float = 0.0
-    # A scaling that was requested, but not confirmed by a response.
-    requested: Scaling | None = None
-    # A scaling that was carried out, but is not in the status yet.
-    unreported: Scaling | None = None
-
-    @property
-    def queue(self) -> str:
-        return str(self.body["spec"]["queueName"])
-
-    @property
-    def bounds(self) -> Bounds:
-        return bounds_of(self.body["spec"])
-
-    @property
-    def horizon(self) -> tuple[str, int]:
-        """The queue, and the milliseconds within which delayed jobs count."""
-        return self.queue, self.bounds.horizon_seconds * 1000
-
-    @property
-    def target(self) -> Target:
-        """The workload; only one pool may scale it."""
-        target = self.body["spec"]["scaleTargetRef"]
-        return self.ref.namespace, target["apiVersion"], target["kind"], target["name"]
-
-    @property
-    def age(self) -> tuple[str, str]:
-        """A sort key: the older of two pools is less."""
-        return self.body["metadata"]["creationTimestamp"], self.ref.uid
-
-    @property
-    def generation(self) -> int:
-        return int(self.body["metadata"]["generation"])
-
-    def update(self, body: Body) -> bool:
-        """Store an object that was read or written, unless it is older; return if its spec is new.
-
-        Two objects of the same generation may arrive in any order: they differ only in the status.
-        """
-        newer = int(body["metadata"]["generation"]) - self.generation
-        if newer >= 0:
-            self.body = body
-        return newer > 0
-
-    def decide(self, backlog: Backlog, current: int) -> Decision:
-        return desired_replicas(self.bounds, backlog, current, self.calm_since, time.monotonic())
 
 
 def unreadable(refusal: str) -> Problem:
@@ -218,7 +149,7 @@ def _settle_seconds(pool: Pool, workload: Workload) -> float | None:
 
     The interval grows with the time since the scaling.
     """
-    if not pool.unreported and workload.ready == workload.replicas:
+    if not pool.unreported and workload.ready in (workload.replicas, None):
         return None
     first, longest = SETTLE_SECONDS
     return min(max(first, (time.monotonic() - pool.scaled_at) / 5), longest)

@@ -1,13 +1,11 @@
 """The workloads that pools scale, found through discovery, and what prevents their scaling."""
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from handlers.kube.client import ApiClient, ApiError, Conflict
 from jobgroup.resource import reasons
 from jobgroup.resource.conditions import Problem
-from jobgroup.resource.workerpool_status import Workload
+from jobgroup.resource.workload import Workload, read_workload, scaling_refusal
 
 # The autoscalers of a namespace are listed at most this often, however many pools it has.
 AUTOSCALERS_SECONDS = 5.0
@@ -18,8 +16,10 @@ Target = tuple[str, str, str, str]
 class Targets:
     """Finds workloads, and the reasons not to scale them."""
 
-    def __init__(self, api: ApiClient) -> None:
+    def __init__(self, api: ApiClient, opt_in: bool = False) -> None:
         self._api = api
+        # Whether only workloads that opted in may be scaled.
+        self._opt_in = opt_in
         self._plurals: dict[tuple[str, str], str] = {}
         self._autoscalers: dict[str, tuple[float, dict[tuple[str, str], str]]] = {}
 
@@ -29,16 +29,21 @@ class Targets:
         try:
             path = await self._path(target)
             found = await self._api.find("GET", path) if path else None
-            scaler = await self._autoscaler(namespace, kind, name) if found else None
-        except ApiError as refusal:
-            return None, refused(refusal)
-        if not path or not found:
-            message = f"there is no {kind} {name} in {namespace}: create it, or correct the pool"
-            return None, Problem(reasons.TARGET_MISSING, message)
-        workload = _workload(path, found)
-        if workload is None:
-            message = f"{kind} {name} has no .spec.replicas: it cannot be scaled by a pool"
-            return None, Problem(reasons.TARGET_REFUSED, message)
+            if not path or not found:
+                message = (
+                    f"there is no {kind} {name} in {namespace}: create it, or correct the pool"
+                )
+                return None, Problem(reasons.TARGET_MISSING, message)
+            if refusal := scaling_refusal(found["metadata"].get("annotations") or {}, self._opt_in):
+                message = f"{kind} {name} is not scaled: {refusal}"
+                return None, Problem(reasons.NOT_SCALABLE, message)
+            workload = read_workload(path, found)
+            if workload is None:
+                message = f"{kind} {name} has no .spec.replicas: it cannot be scaled by a pool"
+                return None, Problem(reasons.TARGET_REFUSED, message)
+            scaler = await self._autoscaler(namespace, kind, name)
+        except ApiError as error:
+            return None, refused(error)
         if scaler:
             by = f"the HorizontalPodAutoscaler {scaler}"
             message = f"{by} scales {kind} {name}; the pool does not: delete one of the two"
@@ -79,12 +84,3 @@ def refused(error: ApiError) -> Problem:
     if isinstance(error, Conflict) or error.code not in (400, 403, 404, 405, 422):
         raise error
     return Problem(reasons.TARGET_REFUSED, f"the workload cannot be scaled: {error}")
-
-
-def _workload(path: str, found: Mapping[str, Any]) -> Workload | None:
-    """Return the replicas of a workload; its scale subresource does not contain the ready ones."""
-    replicas = (found.get("spec") or {}).get("replicas")
-    if not isinstance(replicas, int):
-        return None
-    ready = (found.get("status") or {}).get("readyReplicas", 0)
-    return Workload(path, found["metadata"]["resourceVersion"], replicas, ready)

@@ -58,7 +58,9 @@ def read_plans(text: str, source: str, group_id: str | None = None) -> list[Plan
 def _plan(document: Any, group_id: str | None) -> Plan:
     # parse_group and check_group_id validate the values of these fields.
     fields: dict[str, Any] = {**dict.fromkeys(_PLAIN), **_definition(document)}
-    group = parse_group(fields["name"], fields["jobs"] or [], fields["compensation"])
+    group = parse_group(
+        fields["name"], fields["jobs"] or [], fields["compensation"], fields.get("default_name")
+    )
     chosen = check_group_id(group_id or fields["groupId"] or str(uuid.uuid4()))
     return plan_group(group, chosen)
 
@@ -82,7 +84,7 @@ def _definition(document: Any) -> dict[str, Any]:
                 f"spec.{field}: only the operator supports this field; remove it"
             )
     _only(JobGroupSpec.model_fields, spec, "spec.")
-    return {**spec, "name": spec.get("name") or metadata.get("name"), "groupId": None}
+    return {**spec, "default_name": metadata.get("name"), "groupId": None}
 
 
 def _mapping(value: Any, where: str) -> dict[str, Any]:

@@ -8,12 +8,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha1
 from typing import Any
 
 import msgpack
 import pydantic_core
 
+from jobgroup.definition.digest import digest_group
 from jobgroup.definition.options import (
     NO_OPTIONS,
     JobOptions,
@@ -56,23 +56,24 @@ def plan_group(
     tag = f'{{"id":"{group_id}","name":{to_json(group.name)}}}'
     members = [_member(job, tag, job.name in group.compensation) for job in group.jobs]
     ids = tuple(names.job_id(group_id, n) for n in range(len(group.jobs)))
-    compensation, fields = _compensation(group, group_id) if group.compensation else ("{}", [])
+    compensation, mappings = _compensation(group, group_id) if group.compensation else ("{}", [])
+    owned = [] if owner == names.HEADLESS else ["owner", owner, "resource", resource]
+    parent: list[str | bytes] = [*(owned or ("owner", owner))]
     if retention := _retention(group.jobs, ids):
-        fields += "retention", pack(retention)
-    if resource:
-        fields += "resource", resource
+        parent += "retention", pack(retention)
     packed = pack(
         {
             "id": group_id,
             "name": group.name,
-            "owner": owner,
             "compensation": compensation,
             "members": members,
-            "fields": fields,
+            "mappings": mappings,
+            "parent": parent,
+            # Also in the group's hash, because somebody may delete the pseudo parent.
+            "fields": owned,
         }
     )
-    digest = sha1(packed, usedforsecurity=False).hexdigest()
-    return Plan(group_id, group.name, packed, digest, ids)
+    return Plan(group_id, group.name, packed, digest_group(group), ids)
 
 
 def pack_plans(plans: Sequence[Plan]) -> bytes:
@@ -175,7 +176,7 @@ def _compensation(group: Group, group_id: str) -> tuple[str, list[str | bytes]]:
     for name, undo in group.compensation.items():
         opts = undo.opts.model_dump(exclude_none=True)
         given[name] = {"name": undo.name, "data": undo.data, "opts": opts, "when": undo.when}
-        undos += f"undo:{name}", _undo(name, undo, group_id)
+        undos += names.mapping_field(name), _undo(name, undo, group_id)
     return to_json(given), undos
 
 

@@ -22,13 +22,15 @@ from jobgroup.model import names
 
 MAX_JOBS = 2000
 
-# A group's id becomes part of keys below `_jobgroups:`, where BullMQ and this project have others.
-# A test compares them.
+# A group's id becomes part of keys below `_jobgroups:`, where BullMQ and this project have others,
+# and of `{queue}:groups:{id}`, which must not look like a key of a job with the id `groups`: BullMQ
+# 6 deletes such keys in removeOrphanedJobs. A test compares the words with the source of BullMQ.
 # fmt: off
 RESERVED_IDS = frozenset((
-    "active", "changed", "completed", "de", "delayed", "events", "failed", "heard", "id", "limiter",
-    "marker", "meta", "paused", "pc", "prioritized", "repeat", "saga", "stalled", "stalled-check",
-    "tomb", "wait", "waiting-children",
+    "active", "changed", "completed", "de", "delayed", "dependencies", "events", "failed", "heard",
+    "id", "limiter", "lock", "logs", "marker", "meta", "paused", "pc", "prioritized", "processed",
+    "repeat", "saga", "stalled", "stalled-check", "tomb", "unsuccessful", "wait",
+    "waiting-children",
 ))
 # fmt: on
 _GROUP_ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -88,14 +90,20 @@ class Group(Model):
     name: Name
     jobs: tuple[Job, ...]
     compensation: dict[str, Compensation] = Field(default_factory=dict)
+    # Whether the user gave the name. If not, it is that of the resource.
+    explicit_name: bool = True
 
 
 def parse_group(
-    name: str,
+    name: str | None,
     jobs: Sequence[Mapping[str, Any]],
     compensation: Mapping[str, Any] | None = None,
+    default_name: str | None = None,
 ) -> Group:
-    """Return the validated definition; raise InvalidSpecError with the first error."""
+    """Return the validated definition; raise InvalidSpecError with the first error.
+
+    The default name, which is that of a resource, is used if the user gave none.
+    """
     if not isinstance(jobs, Sequence) or isinstance(jobs, str):
         raise InvalidSpecError("jobs: Input should be a list")
     if not jobs:
@@ -107,9 +115,15 @@ def parse_group(
     _check_membership(jobs)
     if compensation:
         _check_names(jobs, compensation)
+    explicit = bool(name) or default_name is None
     try:
         group = Group.model_validate(
-            {"name": name, "jobs": tuple(jobs), "compensation": dict(compensation or {})}
+            {
+                "name": name if explicit else default_name,
+                "jobs": tuple(jobs),
+                "compensation": dict(compensation or {}),
+                "explicit_name": explicit,
+            }
         )
     except ValidationError as error:
         raise InvalidSpecError(validation_error(error)) from None

@@ -4,6 +4,8 @@ import random
 import time
 
 BACKOFF_SECONDS = (0.1, 30.0)
+# How long a tombstone is kept.
+TOMBSTONE_MS = 30 * 24 * 3600 * 1000
 
 
 def now_ms() -> int:

@@ -37,6 +37,11 @@ def undo_queue(queue: str) -> str:
     return f"{queue}{UNDO_QUEUE_SUFFIX}"
 
 
+def mapping_field(name: str) -> str:
+    """Return the field of a mapping in the hash of the members that may need an undo."""
+    return f" {name}"
+
+
 def group_of_wakeup(entry: str) -> str:
     """Return the group that an entry of the wake-up list names."""
     return entry.removesuffix(UNDO_SUFFIX)
@@ -80,6 +85,11 @@ def tombstone_key(prefix: str, group_id: str) -> str:
 def ended_key(prefix: str) -> str:
     """Return the key of the sorted set of ended groups by the time they ended."""
     return f"{ledger_key(prefix)}:saga:ended"
+
+
+def owning_queues_key(prefix: str) -> str:
+    """Return the key of the set of queues that own a group."""
+    return f"{ledger_key(prefix)}:saga:queues"
 
 
 def owner_changes_key(prefix: str, owner: str) -> str:

@@ -9,6 +9,7 @@ decisions          an object and its group -> the next step
 status             a group -> the status of its JobGroup
 events             a group -> Kubernetes Events
 replicas           a backlog and bounds -> replicas
+workload           a workload: its replicas, and whether it may be scaled
 listeners          the names of Redis connections -> which queues have workers
 conditions         the parts of a status that both kinds share
 reasons            the reasons of conditions, problems and Kubernetes Events

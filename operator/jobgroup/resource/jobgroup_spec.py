@@ -77,15 +77,19 @@ def parse_resource(body: Mapping[str, Any]) -> tuple[Settings, Group]:
     if not isinstance(spec, Mapping):
         raise InvalidSpecError("spec: Input should be a mapping")
     check_size(spec)
-    definition = Group.model_fields.keys()
+    definition = JobGroupSpec.model_fields.keys() - Settings.model_fields.keys()
     try:
         settings = Settings.model_validate(
             {field: value for field, value in spec.items() if field not in definition}
         )
     except ValidationError as error:
         raise InvalidSpecError(f"spec.{validation_error(error)}") from None
-    name = spec.get("name") or body["metadata"]["name"]
-    group = parse_group(name, spec.get("jobs") or (), spec.get("compensation"))
+    group = parse_group(
+        spec.get("name"),
+        spec.get("jobs") or (),
+        spec.get("compensation"),
+        default_name=body["metadata"]["name"],
+    )
     _check_unique(group)
     return settings, group
 

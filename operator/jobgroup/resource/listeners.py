@@ -10,6 +10,7 @@ import base64
 from collections import Counter
 from collections.abc import Collection, Iterable
 
+from jobgroup.model.backlog import Backlog
 from jobgroup.model.names import undo_queue
 from jobgroup.model.snapshot import GroupJob
 
@@ -34,6 +35,20 @@ def _names(prefix: str, queue: str) -> set[str]:
 
 def _base64(queue: str) -> str:
     return base64.b64encode(queue.encode()).decode()
+
+
+def is_unserved(backlog: Backlog, is_connected: bool | None) -> bool:
+    """Return whether jobs of a queue need a worker, and nobody seems to work.
+
+    `is_connected` is whether a worker is connected, or None if Redis does not list connections.
+    Active jobs may be those of dead workers. Delayed jobs keep a connected worker idle.
+    """
+    if not backlog.demand:
+        return False
+    if is_connected is None:
+        return not backlog.active
+    has_waiting = not backlog.paused and backlog.waiting + backlog.prioritized > 0
+    return not is_connected or (has_waiting and not backlog.active)
 
 
 def missing_workers_message(

@@ -53,6 +53,7 @@ QUEUE_NEVER_SEEN = "QueueNeverSeen"  # Redis has no trace of the queue
 PAUSED = "Paused"  # spec.paused is true
 TARGET_MISSING = "TargetMissing"  # the workload does not exist
 TARGET_REFUSED = "TargetRefused"  # the workload cannot be scaled, or the API server refused it
+NOT_SCALABLE = "NotScalable"  # the workload refuses to be scaled, or has not opted in
 CONFLICT = "Conflict"  # an older pool scales the same workload
 HORIZONTAL_POD_AUTOSCALER = "HorizontalPodAutoscaler"  # an autoscaler scales the workload
 

@@ -18,13 +18,15 @@ WAKE_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The fields of a pool's spec that decide its replicas."""
+    """The fields of a pool's spec that decide its replicas, and the ceiling of the operator."""
 
     minimum: int
     maximum: int
     jobs_per_replica: int
     cooldown_seconds: int
     paused: bool = False
+    # The most replicas that the operator allows to any pool; no limit if None.
+    ceiling: int | None = None
 
     @property
     def horizon_seconds(self) -> int:
@@ -34,12 +36,16 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The desired replicas, the reason, and since when fewer replicas would be enough."""
+    """The desired replicas, the reason, and since when fewer replicas would be enough.
+
+    `is_capped` is whether the pool asked for more replicas than the operator allows.
+    """
 
     replicas: int
     reason: str
     calm_since: float | None
     requeue_after: float | None = None
+    is_capped: bool = False
 
 
 def desired_replicas(
@@ -49,9 +55,13 @@ def desired_replicas(
     if bounds.paused:
         return Decision(current, "the pool is paused", None)
     needed = math.ceil(backlog.demand / bounds.jobs_per_replica)
-    wanted = min(max(needed, bounds.minimum), bounds.maximum)
+    asked = min(max(needed, bounds.minimum), bounds.maximum)
+    wanted = asked if bounds.ceiling is None else min(asked, bounds.ceiling)
+    reason, is_capped = _reason(bounds, backlog, needed), wanted < asked
+    if is_capped:
+        reason = f"{reason}; the operator allows at most {wanted} replicas"
     if wanted >= current:
-        return Decision(wanted, _reason(bounds, backlog, needed), None)
+        return Decision(wanted, reason, None, is_capped=is_capped)
     if backlog.active:
         busy = f"{_count(backlog.active, 'job')} active, not scaling down"
         return Decision(current, busy, None)
@@ -59,7 +69,7 @@ def desired_replicas(
     left = since + bounds.cooldown_seconds - now
     if left > 0:
         return Decision(current, f"cooling down from {current} to {wanted}", since, left)
-    return Decision(wanted, _reason(bounds, backlog, needed), None)
+    return Decision(wanted, reason, None, is_capped=is_capped)
 
 
 def _reason(bounds: Bounds, backlog: Backlog, needed: int) -> str:

@@ -58,7 +58,8 @@ class WorkerPoolSpec(Model):
         default=0, description="The least replicas, also while the queue is empty."
     )
     maxReplicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(  # noqa: N815
-        default=10, description="The most replicas."
+        default=10,
+        description="The most replicas. The operator may allow fewer for all pools.",
     )
     jobsPerReplica: Annotated[int, Field(ge=1, le=1_000_000)] = Field(  # noqa: N815
         default=5,
@@ -74,12 +75,16 @@ class WorkerPoolSpec(Model):
     )
 
 
-def bounds_of(spec: Mapping[str, Any]) -> Bounds:
-    """Return the bounds of a spec that the API server has validated and defaulted."""
+def bounds_of(spec: Mapping[str, Any], ceiling: int | None = None) -> Bounds:
+    """Return the bounds of a spec that the API server has validated and defaulted.
+
+    `ceiling` is the most replicas that the operator allows to any pool.
+    """
     return Bounds(
         minimum=spec["minReplicas"],
         maximum=spec["maxReplicas"],
         jobs_per_replica=spec["jobsPerReplica"],
         cooldown_seconds=spec["cooldownSeconds"],
         paused=spec["paused"],
+        ceiling=ceiling,
     )

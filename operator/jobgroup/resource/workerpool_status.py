@@ -13,9 +13,14 @@ from jobgroup.resource.conditions import Problem, condition, to_rfc3339, with_tr
 from jobgroup.resource.events import ResourceEvent
 from jobgroup.resource.jobgroup_status import MAX_CONDITIONS, Condition, Text, Time
 from jobgroup.resource.replicas import Decision
-from jobgroup.resource.workerpool_spec import Replicas
+from jobgroup.resource.workload import MAX_INT32, Workload
 
 _OF_WORKLOAD = {"desiredReplicas", "replicas", "readyReplicas"}
+# Problems of a workload that does not exist, or that is none of the pool's business.
+_WITHOUT_WORKLOAD = {reasons.CONFLICT, reasons.TARGET_MISSING, reasons.NOT_SCALABLE}
+
+# A workload may have more replicas than a pool may request.
+Replicas = Annotated[int, Field(ge=0, le=MAX_INT32)]
 
 
 class BacklogCounts(Model):
@@ -45,13 +50,15 @@ class WorkerPoolStatus(Model):
     )
     desiredReplicas: Replicas | None = Field(  # noqa: N815
         default=None,
-        description="Replicas that the jobs need, between minReplicas and maxReplicas.",
+        description="Replicas that the jobs need, between minReplicas and maxReplicas, and at most"
+        " as many as the operator allows.",
     )
     replicas: Replicas | None = Field(
         default=None, description="Replicas in the spec of the workload."
     )
     readyReplicas: Replicas | None = Field(  # noqa: N815
-        default=None, description="Replicas of the workload that are ready."
+        default=None,
+        description="Replicas of the workload that are ready, if it reports a number.",
     )
     backlog: Count | None = Field(
         default=None, description="Jobs that need a worker now or within the cooldown."
@@ -64,16 +71,6 @@ class WorkerPoolStatus(Model):
         default=None,
         description="Ready and Stalled are for programs; ScalingActive is whether the pool scales.",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """A scale target as read from the API server."""
-
-    path: str
-    version: str
-    replicas: int
-    ready: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +110,13 @@ def pool_status(
             "active": backlog.active,
             "delayed": backlog.delayed,
         }
-    if problem and problem.reason in {reasons.CONFLICT, reasons.TARGET_MISSING}:
-        # The workload does not exist, or another pool reports its replicas.
+    if problem and problem.reason in _WITHOUT_WORKLOAD:
         status = {name: value for name, value in status.items() if name not in _OF_WORKLOAD}
     if workload:
-        status |= {"replicas": workload.replicas, "readyReplicas": workload.ready}
+        status["replicas"] = workload.replicas
+        status.pop("readyReplicas", None)
+        if workload.ready is not None:
+            status["readyReplicas"] = workload.ready
     if decision:
         status["desiredReplicas"] = decision.replicas
     if scaling:
@@ -158,6 +157,8 @@ def _conditions(
         message = (
             f'the queue "{body["spec"]["queueName"]}" is not in Redis yet; check spec.queueName'
         )
+        if decision and decision.is_capped:
+            message = f"{message}; {decision.reason}"
     return [
         condition("Ready", True, reason, message),
         condition("ScalingActive", not paused, reason, message),

@@ -14,17 +14,26 @@ from jobgroup.errors import InvalidSpecError
 # A URL can set another number: redis://host/?max_connections=500.
 MAX_CONNECTIONS = 100
 
-_UNAVAILABLE = (
+UNAVAILABLE = (
     exceptions.BusyLoadingError,
+    exceptions.ClusterDownError,  # MASTERDOWN too
     exceptions.ConnectionError,
     exceptions.OutOfMemoryError,
     exceptions.ReadOnlyError,
     exceptions.TimeoutError,
+    exceptions.TryAgainError,
 )
-# Anywhere in the text: up to 6.2 Redis puts a text of its own before the error of a script.
-_TRANSIENT = re.compile(
-    r"\b(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY|TRYAGAIN)\b"
+# An error begins with its code. Up to 6.2, Redis writes a text of its own before the error of a
+# command that a script called. A word after that may be part of an id, of a key or of data.
+_CODE = re.compile(
+    r"(?:Error running script \(call to f_[0-9a-f]{40}\): @user_script:[0-9]+: )?"
+    r"(?:@user_script: [0-9]+: -)?([A-Z]+)(?= |$)"
 )
+# What a demoted primary answers to a command that writes, and to one that blocks.
+_DEMOTED = frozenset({"READONLY", "UNBLOCKED"})
+_TRANSIENT = _DEMOTED | {
+    *("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN")
+}
 
 
 def locate(url: str) -> str:
@@ -44,20 +53,24 @@ def locate(url: str) -> str:
     return parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}:{port}"
 
 
-class _ReconnectOnReadOnly:
-    """A connection that closes when Redis answers READONLY, as a demoted primary does.
+class _ReconnectOnDemotion:
+    """A connection that closes when Redis answers as a demoted primary does.
 
     After a failover the host name may lead to the new primary, but only for a new connection.
     """
 
     async def read_response(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return await super().read_response(*args, **kwargs)  # type: ignore[misc]
+            reply = await super().read_response(*args, **kwargs)  # type: ignore[misc]
         except ResponseError as error:
-            if not isinstance(error, exceptions.ReadOnlyError) and "READONLY" not in str(error):
-                raise
-            await self.disconnect()  # type: ignore[attr-defined]
-            raise exceptions.ConnectionError(f"READONLY: {error}") from None
+            reply = error
+        for each in reply if isinstance(reply, list) else [reply]:
+            if isinstance(each, ResponseError) and _is_demotion(each):
+                await self.disconnect()  # type: ignore[attr-defined]
+                raise exceptions.ConnectionError(f"Redis is no longer the primary: {each}")
+        if isinstance(reply, ResponseError):
+            raise reply
+        return reply
 
 
 def connect(url: str, **options: Any) -> Redis:
@@ -81,17 +94,27 @@ def connect(url: str, **options: Any) -> Redis:
         raise InvalidSpecError(
             "the Redis URL has a parameter that redis-py does not accept"
         ) from None
-    pool.connection_class = type("Connection", (_ReconnectOnReadOnly, pool.connection_class), {})
+    pool.connection_class = type("Connection", (_ReconnectOnDemotion, pool.connection_class), {})
     return Redis.from_pool(pool)
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether waiting may help: Redis is unavailable, starting, full or busy."""
+    """Return whether waiting may help: Redis is unavailable, starting, full, busy or demoted."""
     if isinstance(error, exceptions.AuthenticationError):
         return False
-    if isinstance(error, _UNAVAILABLE):
+    if isinstance(error, UNAVAILABLE):
         return True
-    return isinstance(error, ResponseError) and bool(_TRANSIENT.search(str(error)))
+    return isinstance(error, ResponseError) and _code(error) in _TRANSIENT
+
+
+def _is_demotion(error: ResponseError) -> bool:
+    return isinstance(error, exceptions.ReadOnlyError) or _code(error) in _DEMOTED
+
+
+def _code(error: ResponseError) -> str:
+    """Return the code that Redis wrote, or nothing if redis-py removed it or if there is none."""
+    found = _CODE.match(str(error))
+    return found[1] if found else ""
 
 
 def leave_if_cancelled() -> None:
@@ -101,4 +124,4 @@ def leave_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-__all__ = ["RedisError", "connect", "is_transient", "leave_if_cancelled", "locate"]
+__all__ = ["UNAVAILABLE", "RedisError", "connect", "is_transient", "leave_if_cancelled", "locate"]

@@ -7,7 +7,7 @@ JSON text faster than an array of values without names.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, partial
 from itertools import repeat
 from types import NoneType
@@ -22,11 +22,12 @@ from jobgroup.errors import (
     GroupRemovedError,
     InvalidGroupStateError,
     JobExistsError,
+    NewerFormatError,
     RedisStateLostError,
     RefusedError,
 )
 from jobgroup.model import names
-from jobgroup.model.snapshot import GroupJob, GroupState
+from jobgroup.model.snapshot import GroupJob, GroupState, State
 from jobgroup.store.connection import is_transient
 
 # Refusals whose detail is the id of a group or the key of a job.
@@ -35,6 +36,7 @@ _WITH_SUBJECT = (
     GroupExistsError,
     GroupRemovedError,
     JobExistsError,
+    NewerFormatError,
     RedisStateLostError,
 )
 
@@ -74,6 +76,9 @@ def _converter(hint: Any) -> Callable[[Any], Any]:
     if get_origin(hint) is dict:
         convert = _converter(get_args(hint)[1])
         return lambda values: {name: convert(value) for name, value in values.items()}
+    if get_origin(hint) is list:
+        # Lua writes an empty list as {}.
+        return lambda values: list(map(_converter(get_args(hint)[0]), values))
     if hint is bool:
         return bool
     return int if int in (hint, *get_args(hint)) else str
@@ -104,7 +109,25 @@ def read_value(kind: type[Value], subject: str, reply: str) -> Value:
         raise CorruptKeyError(f"{subject} cannot be read: {error}") from None
 
 
-def read_group(group_id: str, reply: str) -> GroupState:
+@dataclass(frozen=True, slots=True)
+class GroupReply:
+    """The reply of read_group.lua."""
+
+    group: GroupState
+    derived: State
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether settling the group would change its state."""
+        return self.derived != self.group.state
+
+
+def read_group(group_id: str, reply: str) -> GroupReply:
+    """Read the reply of read_group.lua."""
+    return read_value(GroupReply, f"Group {group_id}", reply)
+
+
+def read_snapshot(group_id: str, reply: str) -> GroupState:
     """Read a snapshot of a group."""
     return read_value(GroupState, f"Group {group_id}", reply)
 
@@ -136,8 +159,11 @@ class GroupReading(NamedTuple):
     incarnation: str
 
 
-def read_reading(group_id: str, replies: Sequence[Any], jobs: bool) -> GroupReading:
-    """Read the replies of read_group, read_jobs if asked, and read_incarnation if asked."""
+def read_reading(group_id: str, replies: Sequence[Any], jobs: bool) -> tuple[GroupReading, bool]:
+    """Read the replies of read_group, read_jobs if asked, and read_incarnation if asked.
+
+    Also return whether settling the group would change its state.
+    """
     group, *more = replies
     members = more.pop(0) if jobs else None
     for reply in (group, *more):
@@ -145,15 +171,22 @@ def read_reading(group_id: str, replies: Sequence[Any], jobs: bool) -> GroupRead
             raise refusal(reply)
     incarnation = str(more[0]) if more else ""
     if not group or (jobs and members is None):  # it may have been removed in between
-        return GroupReading(None, None, incarnation)
+        return GroupReading(None, None, incarnation), False
     # Skip unreadable jobs: most callers need only the group, and Store.read_jobs raises the error.
     found = read_jobs(group_id, members) if isinstance(members, str) else None
-    return GroupReading(read_group(group_id, group), found, incarnation)
+    reply = read_group(group_id, group)
+    return GroupReading(reply.group, found, incarnation), reply.is_due
 
 
 def is_its_own(error: Exception) -> bool:
     """Return whether an error concerns the keys of one group, and not Redis as a whole."""
     return isinstance(error, ResponseError) and not is_transient(error)
+
+
+def newer_format(error: Exception) -> NewerFormatError | None:
+    """Return the exception if a script refused a group because of its format."""
+    code, _, group_id = str(error).partition(" ")
+    return NewerFormatError(group_id) if code == NewerFormatError.code else None
 
 
 def refusal(error: Exception, otherwise: type[RefusedError] | None = None) -> RefusedError:

@@ -7,6 +7,7 @@ errors are those of redis-py.
 import contextlib
 import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +17,35 @@ from redis.exceptions import ResponseError
 from jobgroup.definition.plan import Plan, pack_plans
 from jobgroup.errors import CorruptKeyError, GroupNotFoundError, RefusedError
 from jobgroup.model import names
-from jobgroup.model.clock import now_ms
+from jobgroup.model.clock import TOMBSTONE_MS, now_ms
 from jobgroup.model.snapshot import GroupJob, GroupState, Settled, Totals
+from jobgroup.store.connection import UNAVAILABLE
 from jobgroup.store.observer import SILENT, Observer
 from jobgroup.store.queues import Queues
 from jobgroup.store.replies import (
     GroupReading,
     is_its_own,
+    newer_format,
     read_group,
     read_jobs,
     read_reading,
+    read_snapshot,
     read_value,
     refusal,
 )
+from jobgroup.store.reviews import Reviews
 from jobgroup.store.scripts import FOLDER, Call, Script, load, run_all
 from jobgroup.store.streams import Streams
 from jobgroup.store.wakeups import Wakeups
 
-# How long an active job of a compensating group may be without its worker, and how long a tombstone
-# is kept, in milliseconds.
+# How long an active job of a compensating group may be without its worker, in milliseconds.
 GRACE = 5 * 60 * 1000
-TOMBSTONE = 30 * 24 * 3600 * 1000
 # What one call may create: about two milliseconds of work for Redis.
 BATCH_JOBS = 60
 BATCH_BYTES = 1_000_000
+
+# A group after the call, None if there is no such group, or the error that concerns this group.
+SettleResult = Settled | Exception | None
 
 
 class Store:
@@ -57,6 +63,7 @@ class Store:
         self._observer = observer
         self._create = load("create_groups", folder, observer)
         self._settle = load("settle_group", folder, observer)
+        self._settle_wakeups = load("settle_wakeups", folder, observer)
         self._cancel = load("cancel_group", folder, observer)
         self._remove = load("remove_group", folder, observer)
         self._read = load("read_group", folder, observer)
@@ -67,7 +74,8 @@ class Store:
         self._read_totals = load("read_totals", folder, observer)
         self.queues = Queues(redis, prefix, folder, observer)
         self.streams = Streams(redis, prefix)
-        self.wakeups = Wakeups(redis, prefix, folder, observer)
+        self.wakeups = Wakeups(redis, prefix)
+        self.reviews = Reviews(redis, prefix, folder, observer)
 
     async def ping(self) -> None:
         """Raise an error if Redis does not answer."""
@@ -91,7 +99,7 @@ class Store:
         (result,) = self._created(created)
         if isinstance(result, RefusedError):
             return result
-        return read_reading(plan.group_id, replies, jobs=True)
+        return read_reading(plan.group_id, replies, jobs=True)[0]
 
     def _creation(self, plans: Sequence[Plan]) -> Call:
         slots = {"parked": names.parked_key(self.prefix), "now": now_ms(), "prefix": self.prefix}
@@ -107,26 +115,37 @@ class Store:
         ]
 
     async def settle(
-        self, tokens: Sequence[tuple[str, str]], request: str = "", grace: int = GRACE
-    ) -> list[Settled | Exception | None]:
-        """Settle groups, each given with its entry of the wake-up list or an empty text.
-
-        The result is None for a group that does not exist, or the error that concerns this group.
-        """
-        about = {"now": now_ms(), "request": request, "grace": grace}
-        calls = [
-            (self._settle, {**self._slots(group_id), **about, "token": token})
-            for group_id, token in tokens
-        ]
+        self, group_ids: Sequence[str], request: str = "", grace: int = GRACE, queue: str = ""
+    ) -> list[SettleResult]:
+        """Settle groups; `queue` owns groups whose pseudo parent may be gone."""
+        about = {"now": now_ms(), "request": request, "grace": grace, "queue": queue}
+        calls = [(self._settle, {**self._slots(group_id), **about}) for group_id in group_ids]
         replies = await run_all(self.redis, calls)
+        return [self._settled(*each) for each in zip(group_ids, replies, strict=True)]
+
+    async def settle_wakeups(
+        self, skip: int = 0, limit: int = 1, grace: int = GRACE
+    ) -> list[tuple[str, SettleResult]]:
+        """Settle the first groups of the wake-up list; return each entry with its result."""
+        replies = await self._settle_wakeups(
+            self.redis,
+            wakeups=names.wakeups_key(self.prefix),
+            now=now_ms(),
+            prefix=self.prefix,
+            skip=skip,
+            limit=limit,
+            grace=grace,
+        )
+        entries = zip(replies[::2], replies[1::2], strict=True)
         return [
-            reply
-            if reply is None or isinstance(reply, Exception)
-            else self._settled(group_id, reply)
-            for (group_id, _), reply in zip(tokens, replies, strict=True)
+            (entry, self._settled(names.group_of_wakeup(entry), reply)) for entry, reply in entries
         ]
 
-    def _settled(self, group_id: str, reply: str) -> Settled | CorruptKeyError:
+    def _settled(self, group_id: str, reply: Any) -> SettleResult:
+        if reply is None:
+            return None
+        if isinstance(reply, Exception):
+            return newer_format(reply) or reply
         try:
             settled = read_value(Settled, f"Group {group_id}", reply)
         except CorruptKeyError as error:
@@ -140,29 +159,31 @@ class Store:
     async def cancel(self, group_id: str, grace: int = GRACE) -> GroupState:
         """Cancel a running group."""
         reply = await self._call(self._cancel, group_id, now=now_ms(), grace=grace)
-        group = read_group(group_id, reply)
+        group = read_snapshot(group_id, reply)
         self._observer.group_settled("ACTIVE", group)
         return group
 
     async def remove(self, group_id: str) -> None:
         """Remove an ended group and all its keys except its tombstone."""
-        while await self._call(self._remove, group_id, now=now_ms(), remembers=TOMBSTONE):
+        while await self._call(self._remove, group_id, now=now_ms(), remembers=TOMBSTONE_MS):
             pass
 
     async def orphan(self, group_id: str) -> bool:
         """Remove the owner of a group; if there is no such group, tombstone its id."""
-        return bool(await self._call(self._orphan, group_id, now=now_ms(), remembers=TOMBSTONE))
+        return bool(await self._call(self._orphan, group_id, now=now_ms(), remembers=TOMBSTONE_MS))
 
     async def tombstone(self, group_id: str) -> bool:
         """Return whether a group exists; if not, tombstone its id so that it cannot be created."""
-        return bool(await self._call(self._tombstone, group_id, now=now_ms(), remembers=TOMBSTONE))
+        return bool(
+            await self._call(self._tombstone, group_id, now=now_ms(), remembers=TOMBSTONE_MS)
+        )
 
     async def incarnation(self) -> str:
         """Return the name of this data set; a Redis that lost its data gets a new one."""
         return str(await self._read_incarnation(self.redis, **self._incarnation_slots()))
 
     async def read_many(self, group_ids: Sequence[str]) -> list[GroupState]:
-        """Read those of these groups that exist; skip a group that cannot be read."""
+        """Read those of these groups that exist; skip a group that is due or cannot be read."""
         calls = [(self._read, self._slots(group_id)) for group_id in group_ids]
         replies = await run_all(self.redis, calls)
         found = []
@@ -172,13 +193,24 @@ class Store:
                     raise reply
             elif reply:
                 with contextlib.suppress(CorruptKeyError):
-                    found.append(read_group(group_id, reply))
+                    read = read_group(group_id, reply)
+                    found += [] if read.is_due else [read.group]
         return found
 
     async def read(self, group_id: str) -> GroupState | None:
         """Read a group; return None if there is no such group."""
         reply = await self._call(self._read, group_id)
-        return read_group(group_id, reply) if reply else None
+        if not reply:
+            return None
+        read = read_group(group_id, reply)
+        if not read.is_due:
+            return read.group
+        # Settle it, so that the state does not contradict the counts.
+        with contextlib.suppress(*UNAVAILABLE):
+            (settled,) = await self.settle([group_id])
+            if isinstance(settled, Settled):
+                return settled.group
+        return replace(read.group, state=read.derived)
 
     async def read_jobs(self, group_id: str) -> list[GroupJob]:
         """Read the jobs of a group with their current status."""
@@ -191,8 +223,14 @@ class Store:
         self, group_id: str, jobs: bool = False, incarnation: bool = False
     ) -> GroupReading:
         """Read a group, and its jobs and the incarnation if asked, in one round trip."""
-        replies = await run_all(self.redis, self._reads(group_id, jobs, incarnation), in_order=True)
-        return read_reading(group_id, replies, jobs)
+        calls = self._reads(group_id, jobs, incarnation)
+        replies = await run_all(self.redis, calls, in_order=True)
+        reading, is_due = read_reading(group_id, replies, jobs)
+        if is_due:
+            await self.settle([group_id])
+            replies = await run_all(self.redis, calls, in_order=True)
+            reading, _ = read_reading(group_id, replies, jobs)
+        return reading
 
     def _reads(self, group_id: str, jobs: bool, incarnation: bool = False) -> list[Call]:
         # The jobs are read after the group: older ones would not fit its counts.

@@ -3,9 +3,9 @@
   then pushes the ids and wakes the workers, once per queue.
 
   Two parts are left out: the counter of automatic ids, because our jobs have ids of their own, and
-  deduplication, which members and undos cannot use.
+  deduplication, which members and undos cannot use. `fields` are additional fields of the job's hash.
 ]]
-local function add_job(queue, job, now, parent_key, parent)
+local function add_job(queue, job, now, parent_key, parent, fields)
   local base, id = queue.base, job.id
   if not queue.max_events then
     queue.max_events = "10000"
@@ -13,7 +13,7 @@ local function add_job(queue, job, now, parent_key, parent)
   end
   redis.call("HSET", base .. id, "name", job.name, "data", job.data, "opts", job.opts,
     "timestamp", now, "delay", job.delay or "0", "priority", job.priority or "0",
-    "parentKey", parent_key, "parent", parent)
+    "parentKey", parent_key, "parent", parent, unpack(fields))
   redis.call("XADD", queue.events, "*", "event", "added", "jobId", id, "name", job.name)
   if job.delay then
     -- The low 12 bits order the jobs that are due in the same millisecond.

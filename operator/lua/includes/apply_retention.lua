@@ -7,6 +7,7 @@
 
   Returns whether work is left for another call.
 ]]
+-- @include job_keys
 local function apply_retention(k, prefix, now)
   local packed = redis.call("HGET", k.parent, "retention")
   if not packed then return false end
@@ -14,16 +15,19 @@ local function apply_retention(k, prefix, now)
 
   local function remove(base, set, id)
     redis.call("ZREM", base .. set, id)
-    redis.call("UNLINK", base .. id, base .. id .. ":logs")
+    redis.call("UNLINK", job_keys(base .. id))
   end
   local function trim(base, set, ids)
     for _, id in ipairs(ids) do
       local parent = redis.call("HGET", base .. id, "parentKey") or ""
-      if string.sub(parent, 1, #k.ledger + 1) == k.ledger .. ":"
-        and redis.call("ZSCORE", k.ended, string.sub(parent, #k.ledger + 2))
-        -- A job that 5.x retried in bulk is in the failed part of the ledger until its group is settled.
-        and (set == "failed" or redis.call("HEXISTS", parent .. ":processed", base .. id) == 1) then
-        remove(base, set, id)
+      if string.sub(parent, 1, #k.ledger + 1) == k.ledger .. ":" then
+        -- The parent of a completed member is a key of its group.
+        local gid = string.match(parent, "^[^:]+", #k.ledger + 2)
+        if redis.call("ZSCORE", k.ended, gid)
+          -- A job that 5.x retried in bulk is in the failed part of the ledger until its group is settled.
+          and (set == "failed" or redis.call("HEXISTS", k.ledger .. ":" .. gid .. ":processed", base .. id) == 1) then
+          remove(base, set, id)
+        end
       end
     end
   end

@@ -3,13 +3,16 @@
 
   Walking a long list is expensive. The jobs of a group were pushed together, so the jobs around one that is
   found are overwritten in place, and one LREM removes them all. `together` is the largest distance to
-  search; `budget.entries` is the number of list entries that may be walked.
+  search; `budget.entries` is the number of list entries that may be walked. Each list is searched from the
+  end with the newest jobs, then from the end with the oldest.
 
-  Returns id -> the list or set it was in, and whether the budget was sufficient to search for all ids.
+  Returns id -> the list or set it was in, and id -> why a job was not found although it may be in a list:
+  "later" if another call can find it, "never" if the list is longer than any call can walk.
 ]]
 -- @include call_in_batches
+-- @include job_keys
 local function drop_jobs(base, ids, together, budget)
-  local wanted, was, known = {}, {}, true
+  local wanted, was, unsure = {}, {}, {}
   for _, id in ipairs(ids) do wanted[id] = true end
   for _, set in ipairs({ "delayed", "prioritized" }) do
     if redis.call("ZCARD", base .. set) > 0 then
@@ -18,37 +21,50 @@ local function drop_jobs(base, ids, together, budget)
       end
     end
   end
-  for _, list in ipairs({ "wait", "paused" }) do
-    local length, gone, count = redis.call("LLEN", base .. list), ids[1] .. ":gone", 0
-    for _, id in ipairs(length > 0 and ids or {}) do
+
+  -- Search one list from one end: direction is 1 from the newest entry, -1 from the oldest. `spare` is the part
+  -- of the budget that is left for the other end.
+  local function search(list, length, direction, spare)
+    local gone, count, furthest = ids[1] .. ":gone", 0, 0
+    for _, id in ipairs(ids) do
       if not was[id] then
-        known = known and budget.entries > 0
-        local found = known and redis.call("LPOS", base .. list, id)
-        if known then budget.entries = budget.entries - length end
+        local reach = math.max(0, math.min(length, budget.entries - spare))
+        local found = reach > 0 and redis.call("LPOS", list, id, "RANK", direction, "MAXLEN", reach)
+        local depth = found and (direction == 1 and found + 1 or length - found) or reach
+        budget.entries, furthest = budget.entries - depth, math.max(furthest, found and depth or 0)
         if found then
           local first = math.max(found - together, 0)
-          for i, entry in ipairs(redis.call("LRANGE", base .. list, first, found + together)) do
+          for i, entry in ipairs(redis.call("LRANGE", list, first, found + together)) do
             if wanted[entry] and not was[entry] then
-              redis.call("LSET", base .. list, first + i - 1, gone)
-              was[entry], count = list, count + 1
+              redis.call("LSET", list, first + i - 1, gone)
+              was[entry], count = string.match(list, "[^:]+$"), count + 1
             end
           end
+        elseif reach < length then
+          unsure[id] = length > budget.longest and "never" or "later"
         end
       end
     end
     if count > 0 then
-      redis.call("LREM", base .. list, count, gone)
-      budget.entries = budget.entries - length
+      redis.call("LREM", list, direction * count, gone)
+      budget.entries = budget.entries - furthest
     end
   end
+  for _, list in ipairs({ base .. "wait", base .. "paused" }) do
+    local length = redis.call("LLEN", list)
+    local is_long = length > budget.longest
+    if length > 0 then search(list, length, 1, is_long and budget.longest / 2 or 0) end
+    if is_long then search(list, redis.call("LLEN", list), -1, 0) end
+  end
+
   local doomed = {}
   for _, id in ipairs(ids) do
     if was[id] then
-      doomed[#doomed + 1] = base .. id
-      doomed[#doomed + 1] = base .. id .. ":logs"
+      unsure[id] = nil
+      for _, key in ipairs({ job_keys(base .. id) }) do doomed[#doomed + 1] = key end
       redis.call("XADD", base .. "events", "MAXLEN", "~", 10000, "*", "event", "removed", "jobId", id, "prev", was[id])
     end
   end
   if doomed[1] then call_in_batches("UNLINK", doomed[1], doomed) end
-  return was, known
+  return was, unsure
 end

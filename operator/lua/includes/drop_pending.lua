@@ -1,69 +1,85 @@
 --[[
-  Remove the open members that are not active from their queues, as many as the budget allows, and the
-  active ones that have been without a worker for longer than the grace.
+  Remove the members that are not active from their queues, as many as the budget allows. A completed member
+  that somebody runs again is removed, too, and stays completed.
 
-  Returns the number of open members left, and whether another call could drop some of them.
+  A member in a list that is too long to search stays in its queue. It is doomed, so no worker will run it,
+  and it is cancelled like the others.
+
+  Returns the number of members that can still finish, whether another call could drop some of them, and the
+  completed members among them as a set.
 ]]
 -- @include split_job_key
 -- @include active_ids
 -- @include call_in_batches
 -- @include drop_jobs
+-- @include give_up_worker
+-- @include has_started
 local function drop_pending(k, prefix, now, grace, budget)
-  local seen, parents, pending, more = {}, {}, {}, false
-  local open = redis.call("SMEMBERS", k.open)
-  for _, key in ipairs(open) do
+  local seen, parents, pending, rerun, running, more = {}, {}, {}, {}, {}, false
+  local members = redis.call("SMEMBERS", k.open)
+  for _, key in ipairs(redis.call("HKEYS", k.done)) do
+    local job = redis.call("HMGET", key, "name", "finishedOn")
+    if job[1] and not job[2] then
+      rerun[key] = true
+      members[#members + 1] = key
+    end
+  end
+  for _, key in ipairs(members) do
     local queue, id = split_job_key(prefix, key)
     local base = prefix .. ":" .. queue .. ":"
     if parents[queue] == nil then parents[queue] = redis.call("ZCARD", base .. "waiting-children") > 0 end
     if active_ids(seen, prefix, queue)[id] then
-      local since = redis.call("HGET", k.parent, "unlocked:" .. key)
-      if redis.call("EXISTS", key .. ":lock") == 1 then
-        if since then redis.call("HDEL", k.parent, "unlocked:" .. key) end
-      elseif since and now - tonumber(since) >= grace then
-        -- No worker will finish it. It may have had effects, so it counts as started and failed.
-        redis.call("LREM", base .. "active", 1, id)
-        redis.call("SREM", base .. "stalled", id)
-        redis.call("UNLINK", key, key .. ":logs")
-        redis.call("SREM", k.open, key)
-        redis.call("ZADD", k.failed, now, key)
-        redis.call("XADD", base .. "events", "MAXLEN", "~", 10000, "*", "event", "removed", "jobId", id, "prev", "active")
-      elseif not since then
-        redis.call("HSET", k.parent, "unlocked:" .. key, now)
-      end
-    elseif budget.drops <= 0 then
-      more = true
-      break
-    elseif not (parents[queue] and redis.call("ZSCORE", base .. "waiting-children", id)) then
+      if give_up_worker(k, base, id, now, grace) then running[key] = rerun[key] end
+    elseif parents[queue] and redis.call("ZSCORE", base .. "waiting-children", id) then
+      running[key] = rerun[key]
+    elseif budget.drops > 0 then
       pending[base] = pending[base] or {}
       table.insert(pending[base], id)
       budget.drops = budget.drops - 1
+    else
+      running[key], more = rerun[key], true
     end
   end
 
-  local cancelled, statuses, unneeded = {}, {}, {}
+  local closed, statuses, unneeded = {}, {}, {}
+  local function close(key, started)
+    closed[#closed + 1] = key
+    local value = redis.call("HGET", k.parent, "completed:" .. key)
+    if value then
+      redis.call("HSET", k.done, key, value)
+      return
+    end
+    statuses[#statuses + 1] = key
+    statuses[#statuses + 1] = "cancelled"
+    if started then
+      redis.call("HSET", k.parent, "started:" .. key, 1)
+    else
+      unneeded[#unneeded + 1] = key
+    end
+  end
   for base, ids in pairs(pending) do
-    local starts = {}
-    for _, id in ipairs(ids) do starts[id] = tonumber(redis.call("HGET", base .. id, "ats") or 0) end
-    local was, known = drop_jobs(base, ids, #open, budget)
-    more = more or not known
+    local started = {}
+    for _, id in ipairs(ids) do started[id] = has_started(base .. id) end
+    local was, unsure = drop_jobs(base, ids, #members, budget)
     for _, id in ipairs(ids) do
       local key = base .. id
-      if was[id] or known then
-        if not was[id] then redis.call("UNLINK", key) end
-        cancelled[#cancelled + 1] = key
-        statuses[#statuses + 1] = key
-        statuses[#statuses + 1] = "cancelled"
-        if starts[id] > 0 then
-          redis.call("HSET", k.parent, "started:" .. key, 1)
-        else
-          unneeded[#unneeded + 1] = key
+      if unsure[id] == "later" then
+        running[key], more = rerun[key], true
+      else
+        if unsure[id] then
+          redis.call("HSET", key, "parentKey", k.sealed)
+        elseif not was[id] then
+          redis.call("UNLINK", job_keys(key))
         end
+        if not rerun[key] then close(key, started[id]) end
       end
     end
   end
-  call_in_batches("SREM", k.open, cancelled)
+  call_in_batches("SREM", k.open, closed)
   call_in_batches("HSET", k.jobs, statuses)
   call_in_batches("HDEL", k.templates, unneeded)
-  redis.call("HINCRBY", k.group, "cancelledCount", #cancelled)
-  return redis.call("SCARD", k.open), more
+  redis.call("HINCRBY", k.group, "cancelledCount", #statuses / 2)
+  local count = redis.call("SCARD", k.open)
+  for _ in pairs(running) do count = count + 1 end
+  return count, more, running
 end

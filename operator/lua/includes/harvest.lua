@@ -1,42 +1,41 @@
 --[[
-  Count the entries of one ledger, after repairing three errors that stock clients cause.
+  Count the entries of one ledger, after correcting what stock clients leave wrong.
 
   `ledger` has the keys of the ledger's three parts, the hash of its members, and how many members must be
-  in it. Foreign jobs: another producer used our parent; they are deleted. Missing jobs: they were removed,
-  drained or obliterated; they cannot have completed, so they count as failed. Completed jobs among the
-  failed: 5.x retried them in bulk; the queue has the true state.
+  in it. Foreign jobs: another producer used our parent; they are deleted. Failed jobs that wait, run or have
+  completed again: 5.x retried them in bulk, which does not change the ledger. Open jobs without a hash, and
+  jobs in no part: they were deleted, removed, drained or obliterated; they count as failed.
+
+  Returns the counts, and the keys of the jobs that were missing.
 ]]
 -- @include split_job_key
-local function delete_foreign(members, key, entries, delete)
-  for _, entry in ipairs(entries) do
-    if redis.call("HEXISTS", members, entry) == 0 then redis.call(delete, key, entry) end
-  end
-end
-
 local function harvest(prefix, ledger, now)
-  local function count()
-    return {
-      open = redis.call("SCARD", ledger.open),
-      done = redis.call("HLEN", ledger.done),
-      failed = redis.call("ZCARD", ledger.failed),
-    }
+  local function foreign(key) return redis.call("HEXISTS", ledger.members, key) == 0 end
+  for _, key in ipairs(redis.call("SMEMBERS", ledger.open)) do
+    if foreign(key) or redis.call("EXISTS", key) == 0 then redis.call("SREM", ledger.open, key) end
   end
-  -- Always, because one foreign job and one removed member leave the sum unchanged.
-  delete_foreign(ledger.members, ledger.open, redis.call("SMEMBERS", ledger.open), "SREM")
-  delete_foreign(ledger.members, ledger.done, redis.call("HKEYS", ledger.done), "HDEL")
-  delete_foreign(ledger.members, ledger.failed, redis.call("ZRANGE", ledger.failed, 0, -1), "ZREM")
-  local counts = count()
-  if counts.failed > 0 then
-    for _, key in ipairs(redis.call("ZRANGE", ledger.failed, 0, -1)) do
-      local queue, id = split_job_key(prefix, key)
-      if redis.call("ZSCORE", prefix .. ":" .. queue .. ":completed", id) then
-        redis.call("ZREM", ledger.failed, key)
-        redis.call("HSETNX", ledger.done, key, redis.call("HGET", key, "returnvalue") or "null")
-        counts.failed = redis.call("ZCARD", ledger.failed)
-        counts.done = redis.call("HLEN", ledger.done)
-      end
+  for _, key in ipairs(redis.call("HKEYS", ledger.done)) do
+    if foreign(key) then redis.call("HDEL", ledger.done, key) end
+  end
+  for _, key in ipairs(redis.call("ZRANGE", ledger.failed, 0, -1)) do
+    local queue, id = split_job_key(prefix, key)
+    local job = redis.call("HMGET", key, "name", "finishedOn", "returnvalue")
+    if foreign(key) then
+      redis.call("ZREM", ledger.failed, key)
+    elseif job[1] and not job[2] then
+      redis.call("ZREM", ledger.failed, key)
+      redis.call("SADD", ledger.open, key)
+    elseif redis.call("ZSCORE", prefix .. ":" .. queue .. ":completed", id) then
+      redis.call("ZREM", ledger.failed, key)
+      redis.call("HSETNX", ledger.done, key, job[3] or "null")
     end
   end
+  local counts = {
+    open = redis.call("SCARD", ledger.open),
+    done = redis.call("HLEN", ledger.done),
+    failed = redis.call("ZCARD", ledger.failed),
+  }
+  local missing = {}
   if counts.open + counts.done + counts.failed < ledger.expected then
     for _, key in ipairs(ledger.list()) do
       if redis.call("SISMEMBER", ledger.open, key) == 0 and redis.call("HEXISTS", ledger.done, key) == 0
@@ -44,8 +43,9 @@ local function harvest(prefix, ledger, now)
         redis.call("ZADD", ledger.failed, now, key)
         redis.call("HSET", ledger.hash, "removed:" .. key, 1)
         counts.failed = counts.failed + 1
+        missing[#missing + 1] = key
       end
     end
   end
-  return counts
+  return counts, missing
 end

@@ -18,6 +18,8 @@ local function keys_of(prefix, gid, queue)
     open = parent .. ":dependencies",
     done = parent .. ":processed",
     failed = parent .. ":unsuccessful",
+    -- Never exists. A completed member names it as its parent, so that nothing changes its entry in the ledger.
+    sealed = parent .. ":sealed",
     -- Members that may still need an undo, and the ledger of the undos.
     templates = parent .. ":undos",
     undo = undo,
@@ -35,6 +37,8 @@ local function keys_of(prefix, gid, queue)
     owner_changes = ledger .. ":changed:",
     -- The name needs a colon: BullMQ treats a key without one as a job, and v6 removes jobs that are in no list.
     ended = ledger .. ":saga:ended",
+    -- The owning queues: their indexes list every group, also one that is in no other key of the ledger.
+    queues = ledger .. ":saga:queues",
     tomb = ledger .. ":tomb:" .. gid,
   }
 end

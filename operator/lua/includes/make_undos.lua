@@ -1,34 +1,45 @@
 --[[
   Add an undo for each member that needs one and has none, as many as the budget allows.
 
-  A member needs an undo if it completed or, if its mapping asks for that, if it started. It is deleted from
-  the templates together with adding its undo, so no member gets two. The return value is inserted as JSON
-  text: decoding it here would lose digits.
+  A member needs an undo if it ever completed or, if its mapping asks for that, if it may have started. It is
+  deleted from the templates together with adding its undo, so no member gets two. The return value is
+  inserted as JSON text: decoding it here would lose digits. `running` are completed members that somebody
+  runs again; their undos wait until they have finished.
 
   Returns the number of members that the budget did not cover.
 ]]
 -- @include names
+-- @include family
 -- @include split_job_key
 -- @include call_in_batches
 -- @include open_queue
 -- @include add_job
 -- @include close_queues
-local function make_undos(k, prefix, gid, now, budget)
+local function make_undos(k, prefix, gid, now, budget, running)
   local queues, mappings, undos, made, keys, members, left = {}, {}, {}, {}, {}, {}, 0
-  local templates = redis.call("HKEYS", k.templates)
-  for n, key in ipairs(templates) do
-    if budget.undos <= 0 or budget.bytes <= 0 then
-      left = #templates - n + 1
-      break
-    end
-    local value = redis.call("HGET", k.done, key)
-    local started = not value and (redis.call("HEXISTS", k.parent, "started:" .. key) == 1
-      or (redis.call("ZSCORE", k.failed, key) and redis.call("HEXISTS", k.parent, "removed:" .. key) == 0))
-    if value or started then
-      local original = redis.call("HGET", k.templates, key)
-      mappings[original] = mappings[original] or cmsgpack.unpack(redis.call("HGET", k.parent, "undo:" .. original))
-      local mapping = mappings[original]
-      if value or mapping.from_start then
+  -- Return the value to hand over, or nothing if the member did not complete, and whether it may have started.
+  local function outcome(key)
+    local value = redis.call("HGET", k.done, key) or redis.call("HGET", k.parent, "completed:" .. key)
+    local started = value or redis.call("HEXISTS", k.parent, "started:" .. key) == 1
+      or (redis.call("ZSCORE", k.failed, key) and redis.call("HEXISTS", k.parent, "removed:" .. key) == 0)
+    -- An open member may still finish.
+    if redis.call("SISMEMBER", k.open, key) == 1 then return nil, false end
+    return value, started
+  end
+  local function mapping_of(key)
+    local name = redis.call("HGET", k.templates, key)
+    mappings[name] = mappings[name] or cmsgpack.unpack(redis.call("HGET", k.templates, names.mapping(name)))
+    return mappings[name]
+  end
+
+  for _, key in ipairs(redis.call("HKEYS", k.templates)) do
+    local value, started = nil, false
+    if not names.is_mapping(key) then value, started = outcome(key) end
+    local mapping = started and not running[key] and mapping_of(key)
+    if mapping and (value or mapping.from_start) then
+      if budget.undos <= 0 or budget.bytes <= 0 then
+        left = left + 1
+      else
         local queue_name, id = split_job_key(prefix, key)
         local queue = open_queue(queues, prefix, names.undo_queue(queue_name))
         local undo_id = names.undo_id(id)
@@ -45,8 +56,8 @@ local function make_undos(k, prefix, gid, now, budget)
     end
   end
 
-  local family = '{"id":"' .. names.undo_id(gid) .. '","queueKey":"' .. k.ledger .. '","fpof":true}'
-  for _, undo in ipairs(undos) do add_job(undo[1], undo[2], now, k.undo, family) end
+  local parent = family(k, names.undo_id(gid))
+  for _, undo in ipairs(undos) do add_job(undo[1], undo[2], now, k.undo, parent, {}) end
   call_in_batches("HSET", k.undo, made)
   call_in_batches("SADD", k.undo_open, keys)
   call_in_batches("HDEL", k.templates, members)

@@ -8,6 +8,11 @@ local names = {
   job_id = function(gid, index) return gid .. "-" .. index end,
   -- Also of a group: its second pseudo parent is the parent of its undos.
   undo_id = function(id) return id .. "-undo" end,
+  group_of_wakeup = function(entry) return (string.gsub(entry, "%-undo$", "")) end,
   undo_queue = function(queue) return queue .. ":compensation" end,
+  -- The field of a mapping among the members that may need an undo. Their keys begin with the prefix, which has
+  -- no space.
+  mapping = function(name) return " " .. name end,
+  is_mapping = function(field) return string.sub(field, 1, 1) == " " end,
   job_key = function(prefix, queue, id) return prefix .. ":" .. queue .. ":" .. id end,
 }

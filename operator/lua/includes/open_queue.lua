@@ -4,17 +4,17 @@
   Each key is read with a command of its type, so a key of another type fails here, before the first write:
   Redis does not roll back. Only the keys that the job will change are read.
 ]]
+-- @include waiting_list
 local function open_queue(queues, prefix, name, delay, priority)
   local queue = queues[name]
   if not queue then
     local base = prefix .. ":" .. name .. ":"
-    local meta = redis.call("HMGET", base .. "meta", "paused", "concurrency", "opts.maxLenEvents")
+    local meta = redis.call("HMGET", base .. "meta", "paused", "concurrency", "opts.maxLenEvents", "version")
     local concurrency = tonumber(meta[2])
     queue = {
       base = base,
       events = base .. "events",
-      -- 5.x moves the list when it pauses and when it resumes, later versions merge it.
-      list = base .. (meta[1] and "paused" or "wait"),
+      list = waiting_list(base, meta[1], meta[4]),
       marker = base .. "marker",
       quiet = meta[1] or (concurrency and redis.call("LLEN", base .. "active") >= concurrency),
       max_events = string.match(meta[3] or "", "^%d+$"),

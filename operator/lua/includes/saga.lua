@@ -13,17 +13,20 @@ local SAGA = {
     undone = "FAILED", -- no job is active, and every undo completed
     undo_failed = "FAILED_COMPENSATION", -- no job is active, every undo finished, and at least one failed for good
   },
+  FAILED = {
+    late_undo_failed = "FAILED_COMPENSATION", -- the undo of a job that completed after the end failed for good
+  },
   COMPLETED = {},
-  FAILED = {},
   FAILED_COMPENSATION = {},
 }
 
 local saga = {
   -- A state that is not in the table, as in a damaged hash, has no transitions either.
-  is_terminal = function(state) return next(SAGA[state] or {}) == nil end,
+  has_ended = function(state) return state ~= "ACTIVE" and state ~= "COMPENSATING" end,
 
   next_state = function(state, facts)
     local event
+    local no_undo_is_due = facts.undos_to_make == 0 and facts.undos_open == 0
     if state == "ACTIVE" then
       if facts.completed == facts.total then
         event = "all_completed"
@@ -33,9 +36,11 @@ local saga = {
         event = effects and "must_undo" or "nothing_to_undo"
       end
     elseif state == "COMPENSATING" then
-      if facts.open == 0 and facts.undos_to_make == 0 and facts.undos_open == 0 then
+      if facts.open == 0 and no_undo_is_due then
         event = facts.undos_failed > 0 and "undo_failed" or "undone"
       end
+    elseif state == "FAILED" then
+      if no_undo_is_due and facts.undos_failed > 0 then event = "late_undo_failed" end
     end
     return event and SAGA[state][event] or state
   end,

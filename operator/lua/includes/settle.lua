@@ -3,8 +3,13 @@
 
   A second call finds nothing to do, unless the first returned `more`. `request` is empty, or the reason to
   cancel the group.
+
+  Returns the state, the state before, whether work is left for another call, and how many members can still
+  finish.
 ]]
 -- @include harvest
+-- @include trace_members
+-- @include mark_members
 -- @include saga
 -- @include publish_group_event
 -- @include publish_owner_change
@@ -15,16 +20,15 @@
 -- @include undo_results
 -- @include apply_retention
 local function settle(k, prefix, gid, now, request, grace)
-  local group = redis.call("HMGET", k.group, "state", "totalJobs", "name", "cancelledCount", "undoCount",
-    "completedCount", "failedCount")
+  local group = redis.call("HMGET", k.group, "state", "totalJobs", "name", "cancelledCount")
   local state, total, name = group[1], tonumber(group[2]), group[3]
   local before = state
   -- A request is stored, so that it holds even if its call ended before the state changed.
   if request == "" and state == "ACTIVE" then request = redis.call("HGET", k.parent, "requested") or "" end
-  local budget = { drops = 200, undos = 200, bytes = 1000000, entries = 300000 }
-  local facts = { total = total, requested = request ~= "", undos = 0, undos_to_make = 0 }
+  local budget = { drops = 200, undos = 200, bytes = 1000000, entries = 300000, longest = 300000, events = 20000 }
+  local facts = { total = total, requested = request ~= "", undos_to_make = 0 }
 
-  local members = harvest(prefix, {
+  local _, missing = harvest(prefix, {
     open = k.open, done = k.done, failed = k.failed, hash = k.parent, members = k.jobs,
     expected = total - tonumber(group[4]),
     list = function()
@@ -35,17 +39,26 @@ local function settle(k, prefix, gid, now, request, grace)
       return keys
     end,
   }, now)
-  facts.open, facts.completed, facts.failed = members.open, members.done, members.failed
-
-  local more = false
-  local failing = state == "ACTIVE" and facts.completed < total and (facts.failed > 0 or facts.requested)
-  if failing and facts.requested then redis.call("HSET", k.parent, "requested", request) end
-  if failing or state == "COMPENSATING" then
-    facts.open, more = drop_pending(k, prefix, now, grace, budget)
+  trace_members(k, prefix, missing, budget)
+  local function count_members()
+    facts.open, facts.completed = redis.call("SCARD", k.open), redis.call("HLEN", k.done)
     facts.failed = redis.call("ZCARD", k.failed)
   end
-  if failing or state == "COMPENSATING" or state == "FAILED" or state == "FAILED_COMPENSATION" then
-    facts.undos_to_make = make_undos(k, prefix, gid, now, budget)
+  count_members()
+
+  local more, running = false, {}
+  local failing = state == "ACTIVE" and facts.completed < total and (facts.failed > 0 or facts.requested)
+  local given_up = failing or (state ~= "ACTIVE" and state ~= "COMPLETED")
+  mark_members(k, given_up and "group " .. gid .. " was given up" or nil)
+  if failing and facts.requested then redis.call("HSET", k.parent, "requested", request) end
+  if failing or state == "COMPENSATING" then
+    local open
+    open, more, running = drop_pending(k, prefix, now, grace, budget)
+    count_members()
+    facts.open = open
+  end
+  if given_up then
+    facts.undos_to_make = make_undos(k, prefix, gid, now, budget, running)
     more = more or facts.undos_to_make > 0
   end
   facts.undos = tonumber(redis.call("HGET", k.group, "undoCount") or 0)
@@ -88,7 +101,7 @@ local function settle(k, prefix, gid, now, request, grace)
     end
   until state == from
 
-  local ended = saga.is_terminal(state)
+  local ended = saga.has_ended(state)
   local cancelled = redis.call("HGET", k.group, "cancelledCount")
   local counts = table.concat({ state, facts.completed, facts.failed, cancelled, facts.undos, undos.done, undos.failed }, " ")
   if counts ~= redis.call("HGET", k.group, "counts") then
@@ -99,13 +112,13 @@ local function settle(k, prefix, gid, now, request, grace)
         statuses[#statuses + 1] = status
       end
     end
-    if facts.completed ~= tonumber(group[6]) then mark(redis.call("HKEYS", k.done), "completed") end
-    if facts.failed ~= tonumber(group[7]) then mark(redis.call("ZRANGE", k.failed, 0, -1), "failed") end
+    mark(redis.call("HKEYS", k.done), "completed")
+    mark(redis.call("ZRANGE", k.failed, 0, -1), "failed")
     if state == "COMPENSATING" and not more then mark(redis.call("SMEMBERS", k.open), "active") end
     call_in_batches("HSET", k.jobs, statuses)
     redis.call("HSET", k.group, "state", state, "completedCount", facts.completed, "failedCount", facts.failed,
       "undoneCount", undos.done, "undoFailedCount", undos.failed, "counts", counts, "updatedAt", now)
-    if ended and before ~= state then
+    if ended and not saga.has_ended(before) then
       redis.call("HSET", k.group, "finishedAt", now)
       redis.call("ZADD", k.ended, now, gid)
     end

@@ -1,14 +1,21 @@
 --[[
   Return a group as a table with the names of its hash; jobgroup/store/replies.py reads it into a GroupState.
 
-  A field that the hash does not have is left out. Counts come from the ledger, so they are right even if
-  no driver has settled the group yet.
+  A field that the hash does not have is left out. While the group runs, counts come from the ledger, so they
+  are right even if no driver has settled the group yet. After its end they are those of the last settle: a
+  manual retry changes the ledger, and the counts would contradict the state.
 ]]
+-- @include saga
 local function snapshot(k, gid)
   local stored = { "name", "state", "createdAt", "updatedAt", "totalJobs", "cancelledCount", "revision",
-    "failedJobId", "reason", "finishedAt", "undoCount", "failedAt", "failedAttempts" }
+    "failedJobId", "reason", "finishedAt", "undoCount", "failedAt", "failedAttempts",
+    "completedCount", "failedCount", "undoneCount", "undoFailedCount" }
   local group = { id = gid, owner = redis.call("HGET", k.parent, "owner") or nil }
   for n, value in ipairs(redis.call("HMGET", k.group, unpack(stored))) do group[stored[n]] = value or nil end
+  if saga.has_ended(group.state) then
+    group.undoneCount, group.undoFailedCount = group.undoneCount or 0, group.undoFailedCount or 0
+    return group
+  end
 
   local done, failed, open = redis.call("HLEN", k.done), redis.call("ZCARD", k.failed), redis.call("SCARD", k.open)
   local undone, undo_failed = redis.call("HLEN", k.undo_done), redis.call("ZCARD", k.undo_failed)

@@ -13,9 +13,10 @@ import pytest
 from aiohttp import web
 
 from handlers.jobgroups.cache import ObjectCache
-from handlers.kube.client import ApiClient, ApiError, Conflict, ref_of
+from handlers.kube.client import ApiClient, ApiError, Conflict, StatusRefusedError
 from handlers.kube.leader import Lease
 from handlers.kube.ratelimit import TokenBucket
+from handlers.kube.refs import ref_of
 from jobgroup import Store, connect
 from jobgroup.definition.plan import Plan
 from jobgroup.resource.decisions import FINALIZER, GROUP_ANNOTATION
@@ -70,6 +71,22 @@ async def test_a_write_to_a_changed_object_is_refused(
         await WRITES[write](client, old)
     assert stage.resources.get("order") == changed
     await WRITES[write](client, changed)
+
+
+async def test_a_status_that_does_not_match_the_schema_is_refused_and_counted(
+    stage: Stage, client: ApiClient
+) -> None:
+    body = applied(stage)
+    for times in (1, 2):
+        with pytest.raises(StatusRefusedError, match="observedGeneration") as caught:
+            await client.put_status(body, {**TOLD, "observedGeneration": "one"})
+        assert caught.value.code == 422
+        assert client.refused == {("JobGroup", 422): times}
+    await client.put_status(body, TOLD)
+    # The object has changed: a conflict, not a refusal.
+    with pytest.raises(Conflict):
+        await client.put_status(body, TOLD)
+    assert client.refused == {("JobGroup", 422): 2}
 
 
 @pytest.mark.parametrize("write", WRITES)
@@ -261,6 +278,19 @@ async def test_an_expired_token_is_read_again(
         proxy.refuse = renewed
         assert await client.uid()
         await client.close()
+
+
+@pytest.mark.parametrize("announced", [True, False], ids=["error of HTTP", "incomplete JSON"])
+async def test_an_incomplete_answer_is_an_error_of_the_api(
+    stage: Stage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, announced: bool
+) -> None:
+    path = stage.api.kubeconfig("by-proxy", proxy.url)
+    monkeypatch.setitem(os.environ, "KUBECONFIG", str(path))
+    client = ApiClient(kopf.OperatorSettings())
+    proxy.announces_length, proxy.shorten = announced, lambda _: True
+    with pytest.raises(ApiError, match="incomplete" if not announced else "cannot reach"):
+        await client.uid()
+    await client.close()
 
 
 def kubeconfig_with_proxy(stage: Stage, proxy: str) -> Path:

@@ -4,8 +4,9 @@ import logging
 
 import pytest
 
-from handlers.kube.client import ApiError, Ref
+from handlers.kube.client import ApiError, StatusRefusedError
 from handlers.kube.leader import NotLeaderError
+from handlers.kube.refs import Ref
 from handlers.kube.worker import process
 from handlers.kube.workqueue import WorkQueue
 from jobgroup.store.connection import RedisError
@@ -52,6 +53,11 @@ async def test_an_object_is_queued_after_the_wait_that_its_reconcile_returned(
     [
         (ApiError(429, "busy", retry_after=7), "429: busy; retrying in 7.0 s", 6.9),
         (ApiError(500, "broken"), "500: broken; retrying in 0.", 0.1),
+        (
+            StatusRefusedError(422, "not valid"),
+            "the API server refused the status of JobGroup order: 422: not valid; retrying in 0.",
+            0.1,
+        ),
         (RedisError("away"), "away; retrying in 0.", 0.1),
         (NotLeaderError("lost the lease"), "lost the lease; retrying in 0.", 0.1),
         (ValueError("a defect"), "unexpected error; retrying in 0.", 0.1),
@@ -67,3 +73,16 @@ async def test_an_object_is_retried_after_an_error(
     assert queue.is_dirty(REF)
     assert queue.get_due() == []
     assert queue.seconds_until_due() > least
+
+
+async def test_a_refused_status_is_logged_as_an_error_and_retried_ever_less_often(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    queue = await taken()
+    waits = []
+    for _ in range(4):
+        await process(queue, REF, fails(StatusRefusedError(422, "not valid")))
+        waits.append(queue.seconds_until_due())
+        assert await queue.get() == REF
+    assert waits == sorted(waits)
+    assert {record.levelname for record in caplog.records} == {"ERROR"}

@@ -17,8 +17,10 @@ from testbed.support.resources import manifest
 from testbed.support.scrapes import Scrape
 from testbed.support.stages import LOSE, PAY, SHIP, UNDOS, WAIT, Stage
 from testbed.support.waiting import wait_for
+from testbed.support.workloads import pool
 from tests.handlers.telemetry.test_metrics import documented, unsettling
 from tests.resources.outages.test_pool_outages import JUMPING
+from tests.resources.outages.test_refused_status import refuse_statuses
 
 RULES = (ROOT / "deploy/helm/files/alerts.yaml").read_text()
 HOUR = 3600
@@ -145,6 +147,23 @@ async def test_the_alert_for_a_failed_undo_fires(stage: Stage) -> None:
     assert firing([*history, moment(operator)], RULES) == {}
 
 
+async def test_the_alert_for_a_failed_undo_names_the_namespace_of_the_group(stage: Stage) -> None:
+    operator = stage.operator(METRICS_BY_NAMESPACE="true")
+    leads(operator)
+    before = moment(operator)
+    await stage.worker({"refund": fails_for_good("account closed")})
+    stage.resources.apply(manifest("order", PAY, LOSE, undos=UNDOS))
+    counted = {"group_namespace": stage.namespace, "state": "FAILED_COMPENSATION"}
+    wait_for(lambda: told(operator, "jobgroup_namespace_groups", **counted) == 1)
+    wait_for(lambda: told(operator, "jobgroup_groups", state="FAILED_COMPENSATION") == 1)
+    history = [*lasting(before, HOUR), moment(operator)]
+    assert firing(history[:-1], RULES) == {}
+    assert firing(history, RULES) == {
+        "JobGroupUndoFailed": [SERVICE],
+        "JobGroupUndoFailedInNamespace": [{"namespace": stage.namespace}],
+    }
+
+
 async def test_the_alert_for_waiting_wake_ups_fires(stage: Stage) -> None:
     operator = stage.operator(REDIS_URL=unsettling(stage))
     leads(operator)
@@ -168,6 +187,29 @@ async def test_the_alert_for_an_unreachable_redis_fires(stage: Stage) -> None:
     assert firing([*lasting(before, HOUR), *lasting(after, 60)], RULES) == {}
     found = firing([*lasting(before, HOUR), *lasting(after, 180)], RULES)
     assert found == {"JobGroupRedisUnreachable": [SERVICE]}
+
+
+async def test_the_alert_for_a_refused_status_fires(stage: Stage) -> None:
+    def count(operator: OperatorProcess) -> float:
+        return told(operator, "jobgroup_status_refused_total", kind="WorkerPool", code="422")
+
+    with Proxy(stage.api) as proxy:
+        proxy.refuse = refuse_statuses
+        operator = stage.operator("operator", stage.api.kubeconfig("by-proxy", proxy.url))
+        leads(operator)
+        moments = [moment(operator)]
+        assert count(operator) == 0
+        stage.resources.apply(pool("undoers", "payments"))
+        for number in range(1, 8):
+            wait_for(lambda: count(operator) >= number)  # noqa: B023 (called at once)
+            moments.append(moment(operator))
+    before = lasting(moments[0], HOUR)
+    during = [each for scrape in moments[1:] for each in lasting(scrape, 60)]
+    assert firing(before, RULES) == {}
+    assert firing([*before, *during[:3]], RULES) == {}
+    found = firing([*before, *during], RULES)
+    assert found == {"JobGroupStatusRefused": [{**SERVICE, "kind": "WorkerPool"}]}
+    assert firing([*before, *during, *lasting(moments[-1], HOUR)], RULES) == {}
 
 
 async def test_the_alert_for_a_missing_leader_fires_without_permission_to_lead(

@@ -42,7 +42,7 @@ def test_every_metric_is_shown_and_no_other() -> None:
 
 
 async def test_every_panel_has_data(stage: Stage) -> None:
-    operator = stage.operator()
+    operator = stage.operator(METRICS_BY_NAMESPACE="true")
     leads(operator)
     before = Scrape.of(operator)
     workloads = Workloads(stage.resources)

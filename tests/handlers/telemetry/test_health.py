@@ -3,33 +3,33 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import kopf
 import pytest
-from kopf._cogs.structs.references import Resource
 
 from handlers.jobgroups.follower import Follower
 from handlers.kube import leader
+from handlers.kube import watches as watches_module
+from handlers.kube.watches import Watches
 from handlers.settings import read_settings
 from handlers.startup import Operator
 from handlers.telemetry import checks
 from handlers.telemetry.checks import DEAD_SECONDS, WatchCheck, check_progress
 from handlers.workerpools.controller import PoolController
 from jobgroup import Driver
+from jobgroup.resource.kinds import API_VERSION
 from testbed.servers.operator import ask, environment
 from testbed.servers.processes import free_port
-from testbed.support.resources import manifest
-from testbed.support.stages import PAY, PREFIX, Stage
-from testbed.support.waiting import eventually, wait_for
+from testbed.support.stages import PREFIX, Stage
+from testbed.support.waiting import eventually
 
-IMPATIENT = Path(__file__).parent / "impatient.py"
 NO_PROGRESS = "no progress for 120 s"
 NO_WATCH = "no watch for 120 s"
+OTHERS = {"jobgroups": "workerpools", "workerpools": "jobgroups"}
 LOOPS: dict[str, tuple[type[Any], str]] = {
     "driver": (Driver, "run"),
     "changes": (Follower, "follow_changes"),
@@ -98,59 +98,104 @@ async def test_the_lease_check_fails_when_the_lease_expired(
             assert operator._check_lease() == "this replica lost the leader lease"
 
 
-@pytest.mark.parametrize("plural", ["jobgroups", "workerpools"])
+class Clock:
+    """A monotonic clock that a test advances."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        for module in (checks, watches_module):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+
+@pytest.mark.parametrize("plural", OTHERS)
 async def test_livez_fails_without_a_watch_for_long(
     monkeypatch: pytest.MonkeyPatch, plural: str
 ) -> None:
-    now = float(round(time.monotonic()))  # whole seconds: sums and differences are exact
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    others = {"jobgroups": "workerpools", "workerpools": "jobgroups"}
-    check = WatchCheck(plural)
-    with watcher(others[plural]):
-        assert check() == ""
-        now += DEAD_SECONDS
-        assert check() == ""
-        now += 1
-        assert check() == NO_WATCH
-        with watcher(plural):
-            assert check() == ""
+    clock, watches = Clock(monkeypatch), Watches(60)
+    check = WatchCheck(watches, plural)
+    await read(monkeypatch, watches, OTHERS[plural])
+    clock.now += 120
+    assert check.is_live() == ""
+    clock.now += 1
+    assert check.is_live() == NO_WATCH
+    await read(monkeypatch, watches, plural)
+    assert check.is_live() == ""
 
 
 async def test_an_optional_kind_is_checked_once_it_was_watched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now = float(round(time.monotonic()))  # whole seconds: sums and differences are exact
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    check = WatchCheck("workerpools", is_required=False)
-    for _ in range(2):
-        assert check() == ""
-        now += DEAD_SECONDS + 1
-    with watcher("workerpools"):
-        assert check() == ""
-    await asyncio.sleep(0)  # so that the cancelled task ends
-    assert check() == ""
-    now += DEAD_SECONDS + 1
-    assert check() == NO_WATCH
+    clock, watches = Clock(monkeypatch), Watches(60)
+    check = WatchCheck(watches, "workerpools", is_required=False)
+    clock.now += 121
+    assert check.is_live() == ""
+    await asyncio.create_task(read(monkeypatch, watches, "workerpools"))
+    assert check.is_live() == ""
+    clock.now += 121
+    assert check.is_live() == NO_WATCH
 
 
-@contextmanager
-def watcher(plural: str) -> Iterator[None]:
-    """Run a task with the name that kopf gives to a watcher of this kind."""
-    name = f"watcher for {Resource('jobgroups.dev', 'v1alpha1', plural)}@None"
-    task = asyncio.create_task(asyncio.Event().wait(), name=name)
+async def test_livez_names_the_watch_of_a_namespace_that_was_not_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, watches = Clock(monkeypatch), Watches(60)
+    check = WatchCheck(watches, "jobgroups")
+    await read(monkeypatch, watches, "namespaces/one/jobgroups")
+    clock.now += 100
+    await read(monkeypatch, watches, "namespaces/two/jobgroups")
+    clock.now += 100
+    assert check.is_live() == NO_WATCH
+    await read(monkeypatch, watches, "namespaces/one/jobgroups")
+    assert check.is_live() == ""
+
+
+async def test_the_watch_of_a_namespace_that_is_not_watched_any_more_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, watches = Clock(monkeypatch), Watches(60)
+    check = WatchCheck(watches, "jobgroups")
+    await asyncio.create_task(read(monkeypatch, watches, "namespaces/one/jobgroups"))
+    clock.now += 100
+    await read(monkeypatch, watches, "namespaces/two/jobgroups")
+    clock.now += 100
+    assert check.is_live() == ""
+
+
+async def test_readyz_fails_after_a_silent_watch_and_livez_after_two(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Clock(monkeypatch)  # stands still
+    watches = Watches(0)  # every watch that has to wait is silent
+    check = WatchCheck(watches, "jobgroups")
+    for ready, live in (("silent for 0 s", ""), ("silent for 0 s", "silent for 0 s")):
+        await watch(monkeypatch, watches, hanging)
+        assert (check.is_ready(), check.is_live()) == (ready, live)
+    await watch(monkeypatch, watches, ending)
+    assert (check.is_ready(), check.is_live()) == ("", "")
+
+
+async def read(monkeypatch: pytest.MonkeyPatch, watches: Watches, path: str) -> None:
+    """List a kind as kopf does, without a server."""
+
+    async def answer(_: str) -> dict[str, Any]:
+        return {"metadata": {}, "items": []}
+
+    monkeypatch.setattr(watches_module, "_get", answer)
+    await watches.get(f"/apis/{API_VERSION}/{path}")
+
+
+async def watch(monkeypatch: pytest.MonkeyPatch, watches: Watches, stream: Any) -> None:
+    """Watch JobGroups as kopf does, without a server, until the watch ends."""
+    monkeypatch.setattr(watches_module, "_stream", stream)
+    async for _ in watches.stream(f"/apis/{API_VERSION}/jobgroups?watch=true"):
+        pass
+
+
+async def hanging(_: str) -> AsyncIterator[Any]:
+    await asyncio.Event().wait()
     yield
-    task.cancel()
 
 
-async def test_the_watch_check_knows_the_task_names_of_kopf(stage: Stage) -> None:
-    operator = stage.operator(script=IMPATIENT)
-    await stage.worker()
-    stage.resources.apply(manifest("order", PAY))
-    stage.resources.reaches("order", state="COMPLETED")
-
-    def is_watching() -> bool:
-        # Without a watch, the first probe starts the timeout and the second probe fails.
-        probes = [operator.probe("/livez") for _ in range(2)]
-        return all(code and "no watch" not in text for code, text in probes)
-
-    wait_for(is_watching)
+async def ending(_: str) -> AsyncIterator[Any]:
+    return
+    yield

@@ -5,9 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from handlers.kube.client import Ref
+from handlers.kube.refs import Ref
+from handlers.telemetry import state
 from handlers.telemetry.metrics import Metrics, passed
 from handlers.telemetry.redis_probe import RedisProbe
 from handlers.telemetry.state import StateCollector
@@ -16,6 +18,7 @@ from jobgroup.driver import Counters
 from jobgroup.model.snapshot import STATES, GroupState, State, Totals
 from testbed import ROOT
 from testbed.servers.operator import OperatorProcess
+from testbed.servers.proxy import Proxy, is_watch
 from testbed.servers.stock import fails_for_good
 from testbed.support.resources import manifest
 from testbed.support.sagas import job
@@ -214,6 +217,68 @@ async def test_pools_are_exported_while_they_exist(stage: Stage) -> None:
         wait_for(lambda: Scrape.of(operator).value(name, **labels) is None)  # noqa: B023 (called at once)
 
 
+def by_namespace(operator: OperatorProcess) -> dict[tuple[str, str], float]:
+    """Return the numbers of JobGroups by namespace and state, without zeros."""
+    found = Scrape.of(operator).samples
+    return {
+        (labels["group_namespace"], labels["state"]): value
+        for (name, pairs), value in found.items()
+        if name == "jobgroup_namespace_groups" and value and (labels := dict(pairs))
+    }
+
+
+async def test_groups_are_counted_by_namespace_on_request(stage: Stage) -> None:
+    here = stage.namespace
+    operator = stage.operator("first", METRICS_BY_NAMESPACE="true")
+    leads(operator)
+    await every_state(stage)
+    counts = {(here, state): number for state, number in GROUPS.items()}
+    wait_for(lambda: by_namespace(operator) == counts)
+    stage.resources.delete("left")
+    del counts[here, "FAILED_COMPENSATION"]
+    wait_for(lambda: by_namespace(operator) == counts)
+    operator.server.stop()
+    second = stage.operator("second", METRICS_BY_NAMESPACE="true")
+    wait_for(lambda: by_namespace(second) == counts)
+
+
+async def test_groups_deleted_while_nothing_is_watched_are_not_counted(
+    stage: Stage, proxy: Proxy
+) -> None:
+    kubeconfig = stage.api.kubeconfig("by-proxy", proxy.url)
+    operator = stage.operator("operator", kubeconfig, METRICS_BY_NAMESPACE="true")
+    await stage.worker()
+    for name in ("first", "second"):
+        stage.resources.apply(manifest(name, PAY))
+        stage.resources.reaches(name, state="COMPLETED")
+    both = {(stage.namespace, "COMPLETED"): 2.0}
+    wait_for(lambda: by_namespace(operator) == both)
+    proxy.refuse = lambda request: web.Response(status=503) if "jobgroups" in request.path else None
+    proxy.cut_watches()
+    wait_for(lambda: len(proxy.refused) > 0)
+    stage.resources.user.patch("JobGroup", "first", {"metadata": {"finalizers": None}})
+    stage.resources.delete("first")
+    stage.resources.goes("first")
+    assert by_namespace(operator) == both
+    gone = {"kind": "Status", "apiVersion": "v1", "code": 410, "message": "expired"}
+    left = [1]
+
+    def expire(request: web.BaseRequest) -> web.Response | None:
+        expired = is_watch(request) and left and left.pop()
+        return web.json_response(gone, status=410) if expired else None
+
+    proxy.refuse = expire
+    wait_for(lambda: by_namespace(operator) == {(stage.namespace, "COMPLETED"): 1.0})
+
+
+def test_namespaces_beyond_a_limit_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "MAX_NAMESPACES", 2)
+    counts = {"a": {"ACTIVE": 1}, "b": {"FAILED": 2}}
+    assert state.bounded(counts) == counts
+    more = {**counts, "c": {"ACTIVE": 3, "FAILED": 1}, "d": {"ACTIVE": 4}}
+    assert state.bounded(more) == {**counts, "_other": {"ACTIVE": 7, "FAILED": 1}}
+
+
 ACTIVE, FAILED = group(), group("FAILED", failed_at=9, finished_at=9)
 UNDONE = replace(FAILED, undo_count=1)
 
@@ -256,10 +321,12 @@ def test_the_table_in_the_docs_lists_every_metric() -> None:
         StateCollector(
             is_leader=lambda: True,
             writes={},
+            refused={},
             watch_age=metrics.watch_age,
             driver=Counters(),
             pools=lambda: pools,
             redis=redis,
+            namespaces=lambda: {"shop": {"ACTIVE": 1}},
         )
     )
     told = {}

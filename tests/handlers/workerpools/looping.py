@@ -8,11 +8,13 @@ from typing import Any
 import kopf
 from redis.asyncio import Redis
 
-from handlers.kube.client import JSON, ApiClient, ref_of
+from handlers.kube.client import JSON, ApiClient
+from handlers.kube.refs import ref_of
 from handlers.kube.workqueue import WorkQueue
 from handlers.workerpools.controller import PoolController
 from handlers.workerpools.scaler import Scaler
 from handlers.workerpools.targets import Targets
+from handlers.workerpools.worker_check import WorkerCheck
 from jobgroup import Store
 from testbed.servers.stock import StockClient
 from testbed.support.stages import PREFIX, Stage
@@ -51,7 +53,8 @@ class Ground:
 
     def _start(self) -> None:
         scaler = Scaler(self.api, self._queues, Targets(self.api), lambda: self.is_leader)
-        self.pools = PoolController(self.api, self._queues, WorkQueue(), scaler)
+        check = WorkerCheck(self._queues, PREFIX)
+        self.pools = PoolController(self.api, self._queues, WorkQueue(), scaler, check)
         self._loop = asyncio.create_task(self.pools.run())
 
     def is_loop(self) -> bool:
@@ -99,6 +102,9 @@ class Ground:
 
     async def scales_to(self, name: str, replicas: int) -> None:
         await self.in_thread(self.workloads.scales_to, name, replicas)
+
+    async def settles(self, name: str) -> None:
+        await self.in_thread(self.workloads.settles, name)
 
     async def says(self, name: str, kind: str, status: str, reason: str) -> str:
         return str(await self.in_thread(self.workloads.says, name, kind, status, reason))

@@ -2,15 +2,20 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 import pytest
 
-from handlers.kube.client import ApiError, ref_of
-from handlers.workerpools import controller
+from handlers.kube.client import ApiError
+from handlers.kube.refs import ref_of
+from handlers.workerpools import controller, worker_check
+from handlers.workerpools.pool import Pool
+from handlers.workerpools.worker_check import WorkerCheck
 from jobgroup import connect
 from jobgroup.model.backlog import Backlog
 from jobgroup.store.queues import Queues
+from testbed.servers.stock import hangs
 from testbed.support.errors import Rejected
 from testbed.support.stages import PREFIX, Stage
 from testbed.support.waiting import eventually, wait_for
@@ -268,6 +273,58 @@ async def test_a_job_between_two_counts_restarts_the_cooldown(
     await ground.scales_to("order", 0)
 
 
+async def test_only_workloads_of_jobs_that_nobody_runs_are_read_again(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: Counter[str] = Counter()
+    rounds, check = 0, WorkerCheck.unserved
+
+    async def count_reads(method: str, path: str, send: Send) -> Body:
+        reads[path.rpartition("/")[2]] += "/deployments/" in path
+        return await send()
+
+    async def count_rounds(workers: WorkerCheck, pools: Iterable[Pool]) -> list[Pool]:
+        nonlocal rounds
+        rounds += 1
+        return await check(workers, pools)
+
+    # At rest without jobs; with a job and a worker; with a job that waits for a worker.
+    await ground.client.work("busy", {"long": hangs()})
+    await ground.client.add("busy", "long")
+    await ground.client.heard("started", name="long")
+    await ground.client.add("busy", "waits")
+    await ground.client.add("unserved", "waits")
+    for name in ("idle", "busy", "unserved"):
+        await ground.apply(name, 1, minReplicas=1)
+        await ground.settles(name)
+    ground.api.way = count_reads
+    monkeypatch.setattr(WorkerCheck, "unserved", count_rounds)
+    monkeypatch.setattr(worker_check, "REREAD_SECONDS", 0.0)
+    monkeypatch.setattr(worker_check, "CHECK_SECONDS", 0.1)
+
+    async def was_checked_often() -> bool:
+        return rounds > 30 and reads["unserved"] > 1
+
+    await eventually(was_checked_often)
+    assert +reads == {"unserved": reads["unserved"]}
+
+
+async def test_a_workload_scaled_to_zero_is_found_if_connections_are_not_listed(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def denied(_: Queues) -> None:
+        return None
+
+    monkeypatch.setattr(Queues, "connections", denied)
+    await ground.client.add("order", "waits")
+    await ground.apply("order")
+    await ground.scales_to("order", 1)
+    await ground.settles("order")
+    stop = ("scale", "deployment", "order", "--replicas=0")
+    await ground.in_thread(ground.stage.resources.kubectl, *stop)
+    await ground.scales_to("order", 1)
+
+
 @pytest.fixture(params=["replicas", "size"])
 def field(stage: Stage, request: pytest.FixtureRequest) -> Iterator[str]:
     """Create a CRD, Fleet, and return the spec field of its scale subresource."""
@@ -314,6 +371,13 @@ async def test_a_custom_kind_is_scaled_only_if_it_has_spec_replicas(
     if field == "replicas":
         fleet = "replicas.example.org/v1/Fleet"
         await ground.in_thread(ground.workloads.scales_to, "order", 1, fleet)
+        # The kind has its own idea of ready replicas.
+        odd = {"status": {"readyReplicas": "all of them"}}
+        await ground.in_thread(ground.stage.resources.user.patch, fleet, "order", odd)
+        await ground.client.manage("order", "addBulk", [{"name": "waits", "data": {}}] * 5)
+        await ground.in_thread(ground.workloads.scales_to, "order", 2, fleet)
+        await ground.in_thread(ground.workloads.explains, "order", "6 jobs, 5 per replica")
+        assert "readyReplicas" not in await ground.in_thread(ground.workloads.status, "order")
     else:
         said = await ground.says("order", "Stalled", "True", "TargetRefused")
         assert said == "Fleet order has no .spec.replicas: it cannot be scaled by a pool"

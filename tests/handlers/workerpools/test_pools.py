@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from handlers.kube.client import Ref
+from handlers.kube.refs import Ref
+from handlers.workerpools.pool import Pool
 from handlers.workerpools.pools import Pools
-from handlers.workerpools.scaler import Pool
 from jobgroup.resource import reasons
 from jobgroup.resource.kinds import WORKERPOOL
 

@@ -10,14 +10,17 @@ from typing import Any, cast
 import pytest
 
 from handlers.kube import workqueue
-from handlers.kube.client import ApiClient, ApiError, Ref
+from handlers.kube.client import ApiClient, ApiError
+from handlers.kube.refs import Ref
 from handlers.kube.workqueue import WorkQueue
 from handlers.workerpools.controller import WORKERS, PoolController
-from handlers.workerpools.scaler import Pool, Scaler
+from handlers.workerpools.pool import Pool
+from handlers.workerpools.scaler import Scaler
 from handlers.workerpools.targets import Targets
+from handlers.workerpools.worker_check import WorkerCheck
 from jobgroup.model.backlog import Backlog
 from jobgroup.resource.kinds import WORKERPOOL
-from jobgroup.resource.workerpool_status import Workload
+from jobgroup.resource.workload import Workload
 from jobgroup.store.queues import Queues
 
 # A timeout for a test that hangs.
@@ -41,6 +44,12 @@ def pool_of(name: str, queue: str, namespace: str = "shop") -> tuple[Ref, dict[s
     return Ref(namespace, name, name, WORKERPOOL.plural), body
 
 
+def controller(queues: Queues, queue: WorkQueue[Ref]) -> PoolController:
+    """Return a controller without an API server."""
+    check = WorkerCheck(queues, "bull")
+    return PoolController(cast(ApiClient, None), queues, queue, cast(Scaler, None), check)
+
+
 def test_a_pool_that_becomes_due_meanwhile_is_counted_with_the_others_of_its_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -49,7 +58,7 @@ def test_a_pool_that_becomes_due_meanwhile_is_counted_with_the_others_of_its_que
     # Each call takes 2 ms. The delays make the pool of `orders` due after different calls.
     for delay in range(40):
         queue = WorkQueue[Ref]()
-        pools = PoolController(cast(ApiClient, None), cast(Queues, None), queue, cast(Scaler, None))
+        pools = controller(cast(Queues, None), queue)
         (first, first_body), *rest = [
             pool_of(*each) for each in (("a", "mail"), ("p1", "orders"), ("p2", "orders"))
         ]
@@ -94,7 +103,7 @@ async def test_the_controller_stops_although_a_call_suppressed_the_cancellation(
         return set()
 
     queues = cast(Queues, SimpleNamespace(backlogs=backlogs, stirred=stirred))
-    pools = PoolController(cast(ApiClient, None), queues, WorkQueue(), cast(Scaler, None))
+    pools = controller(queues, WorkQueue())
     pools._scaler = cast(Scaler, SimpleNamespace(scale=suppress))
     pools.enqueue(*pool_of("payers", "payments"))
     running = asyncio.create_task(pools.run())
@@ -126,7 +135,8 @@ async def test_a_neighbour_is_scaled_before_all_pools_that_were_counted_earlier(
 
     queues = cast(Queues, SimpleNamespace(backlogs=backlogs, stirred=stirred))
     scaler = cast(Scaler, SimpleNamespace(scale=scale))
-    pools = PoolController(cast(ApiClient, None), queues, WorkQueue(), scaler)
+    pools = controller(queues, WorkQueue())
+    pools._scaler = scaler
     for number in range(100):
         pools.enqueue(*pool_of(f"flood-{number}", f"flood-{number}"))
     running = asyncio.create_task(pools.run())

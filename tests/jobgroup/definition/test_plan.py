@@ -7,6 +7,7 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 
+from jobgroup.definition.digest import digest_group
 from jobgroup.definition.plan import MAX_DEPTH, MAX_PAYLOAD, Plan, plan_group
 from jobgroup.definition.spec import parse_group
 from jobgroup.errors import InvalidSpecError
@@ -19,9 +20,9 @@ def plan(data: Any = None, opts: Any = None, undo: Any = None, group_id: str = "
 
 
 def unpack(plan: Plan) -> tuple[Any, Any]:
-    """Return the members of a plan and the fields of their parent."""
+    """Return the members of a plan and the fields of their parent, except the owner."""
     packed = msgpack.unpackb(plan.packed, unicode_errors="surrogateescape")
-    return packed["members"], packed["fields"]
+    return packed["members"], packed["parent"][2:]
 
 
 def member(plan: Plan) -> dict[str, Any]:
@@ -88,20 +89,17 @@ def test_what_is_asked_of_retention_is_noted_for_later(asked: Any, kept: Any) ->
         assert msgpack.unpackb(packed) == [{"queue": "payments", "id": "g-0", **kept}]
 
 
-def test_the_same_definition_is_the_same_plan_and_any_change_is_another() -> None:
-    undo = {"name": "refund"}
-    assert plan({"a": 1}, undo=undo) == plan({"a": 1}, undo=undo)
+def test_the_digest_is_that_of_the_definition() -> None:
+    jobs = [{"name": "charge", "queueName": "payments"}]
+    group = parse_group("order", jobs)
     plans = [
-        plan({"a": 1}, undo=undo),
-        plan({"a": 2}, undo=undo),
-        plan({"a": 1}),
-        plan({"a": 1}, {"attempts": 2}, undo),
-        plan({"a": 1}, undo={**undo, "when": "Started"}),
-        plan({"a": 1}, undo={**undo, "opts": {"attempts": 4}}),
-        plan({"a": 1}, undo={**undo, "data": 0}),
-        plan({"a": 1}, undo=undo, group_id="h"),
+        plan_group(group, "g"),
+        plan_group(group, "another"),
+        plan_group(group, "g", "cluster"),
+        plan_group(group, "g", "cluster", "shop/order"),
     ]
-    assert len({made.digest for made in plans}) == len(plans)
+    assert len({made.packed for made in plans}) == len(plans)
+    assert {made.digest for made in plans} == {digest_group(group)}
 
 
 @settings(deadline=None)

@@ -7,12 +7,17 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from jobgroup.definition.spec import RESERVED_IDS
+from jobgroup.definition.plan import plan_group
+from jobgroup.definition.spec import RESERVED_IDS, parse_group
 from jobgroup.model import names
 from jobgroup.store.scripts import FOLDER
+from jobgroup.store.store import Store
 from testbed import ROOT
+from testbed.support.fixtures import ClientStarter
 
 BULLMQ = ROOT / "testbed/workers/node_modules"
+# What the scripts of BullMQ append to the key of a job or of a parent.
+KEY_OF_A_JOB = r"""(?:job|jobId|parent)Key \.\. ["']:([a-z-]+)["']"""
 # The columns of docs/redis-keys.md use these names.
 PLACEHOLDERS = {"bull:{queue}": "B", "bull:_jobgroups": "J"}
 
@@ -39,7 +44,8 @@ async def owned_keys(redis: Redis, prefix: str, group_id: str, queue: str) -> se
 async def test_python_and_lua_use_the_same_names(redis: Redis) -> None:
     expression = (
         '{ names.job_id("g-1", 7), names.undo_id("g-1-7"), names.undo_queue("payments"),'
-        ' names.job_key("bull", "payments", "g-1-7"), names.headless }'
+        ' names.job_key("bull", "payments", "g-1-7"), names.headless,'
+        ' names.mapping("charge"), names.group_of_wakeup("g-1-undo") }'
     )
     assert await run_lua(redis, "names", expression=expression) == [
         names.job_id("g-1", 7),
@@ -47,6 +53,8 @@ async def test_python_and_lua_use_the_same_names(redis: Redis) -> None:
         names.undo_queue("payments"),
         names.job_key("bull", "payments", "g-1-7"),
         names.HEADLESS,
+        names.mapping_field("charge"),
+        names.group_of_wakeup("g-1-undo"),
     ]
 
 
@@ -73,15 +81,17 @@ async def test_python_and_lua_name_the_same_keys(redis: Redis, prefix: str) -> N
     assert keys["owner_changes"] == names.owner_changes_key(prefix, "")
     assert keys["events"] == names.events_key(prefix, "payments")
     assert keys["ended"] == names.ended_key(prefix)
+    assert keys["queues"] == names.owning_queues_key(prefix)
     assert keys["tomb"] == names.tombstone_key(prefix, "g1")
 
 
 async def test_every_key_belongs_to_one_group_or_to_all(redis: Redis) -> None:
     keys = await keys_in_lua(redis, "bull", "g1", "payments")
     shared = {"ledger", "parked", "wakeups", "marker", "wakeup_events", "owner_changes"}
-    shared |= {"index", "events", "ended", "tomb"}
+    shared |= {"index", "events", "ended", "queues", "tomb"}
     owned = await owned_keys(redis, "bull", "g1", "payments")
-    assert owned == {key for name, key in keys.items() if name not in shared}
+    never = {"sealed"}
+    assert owned == {key for name, key in keys.items() if name not in shared | never}
 
 
 async def all_keys(redis: Redis) -> set[str]:
@@ -113,6 +123,35 @@ async def test_no_group_can_have_an_id_that_is_another_key(redis: Redis) -> None
         text = (BULLMQ / version / "dist/cjs/classes/queue-keys.js").read_text()
         bullmqs = set(re.findall(r"^ +'([a-z-]+)',", text, re.MULTILINE))
         assert {"wait", "meta", "events"} < bullmqs <= RESERVED_IDS
+
+
+def test_no_group_has_a_key_that_looks_like_one_of_a_job() -> None:
+    backend = (BULLMQ / "bullmq6/dist/cjs/classes/redis-queue-backend.js").read_text()
+    (orphans,) = re.findall(r"jobSubKeySuffixes = \[(.*?)\]", backend, re.DOTALL)
+    words = set(re.findall("'([a-z-]+)'", orphans))
+    assert {"logs", "lock", "processed"} < words
+    for version in ("bullmq5", "bullmq6"):
+        scripts = (BULLMQ / version / "dist/cjs/commands").rglob("*.lua")
+        texts = [path.read_text() for path in scripts]
+        words |= {each for text in texts for each in re.findall(KEY_OF_A_JOB, text)}
+    assert words <= RESERVED_IDS
+
+
+async def test_removing_orphaned_jobs_deletes_no_group(
+    redis: Redis, prefix: str, start_client: ClientStarter
+) -> None:
+    source = (BULLMQ / "bullmq6/dist/cjs/classes/redis-queue-backend.js").read_text()
+    words = set(re.findall("'([a-z]+)'", source))
+    assert words & RESERVED_IDS
+    store = Store(redis, prefix)
+    group = parse_group("order", [{"name": "charge", "queueName": "payments"}])
+    ids = sorted(words - RESERVED_IDS)
+    assert set(await store.create([plan_group(group, group_id) for group_id in ids])) == {True}
+    client = await start_client("bullmq6")
+    # BullMQ takes the sorted set `groups` for a job.
+    assert await client.manage("payments", "removeOrphanedJobs") <= 1
+    assert [found.id for found in await store.read_many(ids)] == ids
+    await redis.delete(*[key async for key in redis.scan_iter(f"{prefix}:*", count=1000)])
 
 
 def test_an_entry_of_the_wake_up_list_names_its_group() -> None:

@@ -2,11 +2,19 @@
 
 import base64
 from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from jobgroup.model.backlog import Backlog
 from jobgroup.model.snapshot import GroupJob, UndoStatus
-from jobgroup.resource.listeners import NO_WORKER, has_worker, missing_workers_message
+from jobgroup.resource.listeners import (
+    NO_WORKER,
+    has_worker,
+    is_unserved,
+    missing_workers_message,
+)
 
 
 def b64(queue: str) -> str:
@@ -85,3 +93,30 @@ def test_queues_without_workers_are_named(
     undos: list[GroupJob], connections: Collection[str] | None, said: str
 ) -> None:
     assert missing_workers_message("bull", undos, connections) == said
+
+
+NOTHING = Backlog(True, False, 0, 0, 0, 0, 0, None, "1-0")
+
+
+@pytest.mark.parametrize(
+    ("counts", "connected", "unknown", "alone"),
+    [
+        # Whether it is unserved with a worker, if workers are not listed, and without a worker.
+        ({}, False, False, False),
+        ({"delayed": 9}, False, False, False),
+        ({"waiting": 1}, True, True, True),
+        ({"prioritized": 1}, True, True, True),
+        ({"waiting": 1, "active": 1}, False, False, True),
+        ({"active": 1}, False, False, True),
+        # Workers idle while all jobs are delayed.
+        ({"delayed": 1, "due": 1}, False, True, True),
+        ({"waiting": 1, "paused": True}, False, False, False),
+        ({"waiting": 1, "paused": True, "active": 1}, False, False, True),
+    ],
+)
+def test_jobs_that_nobody_runs(
+    counts: dict[str, Any], connected: bool, unknown: bool, alone: bool
+) -> None:
+    backlog = replace(NOTHING, **counts)
+    found = [is_unserved(backlog, each) for each in (True, None, False)]
+    assert found == [connected, unknown, alone]

@@ -54,6 +54,49 @@ def test_the_minimum_is_kept(backlog: Backlog, wanted: int, why: str) -> None:
     assert (decision.replicas, decision.reason) == (wanted, why)
 
 
+@pytest.mark.parametrize(
+    ("bounds", "backlog", "wanted", "why"),
+    [
+        (
+            replace(BOUNDS, maximum=9000),
+            jobs(waiting=1000),
+            100,
+            "1000 jobs, 5 per replica; the operator allows at most 100 replicas",
+        ),
+        (
+            replace(BOUNDS, maximum=150),
+            jobs(waiting=1000),
+            100,
+            "1000 jobs need 200 replicas, maxReplicas is 150;"
+            " the operator allows at most 100 replicas",
+        ),
+        (
+            replace(BOUNDS, minimum=9000, maximum=9000),
+            jobs(),
+            100,
+            "no job needs a worker, minReplicas is 9000; the operator allows at most 100 replicas",
+        ),
+        # The ceiling changes nothing, so the reason does not mention it.
+        (replace(BOUNDS, maximum=9000), jobs(waiting=500), 100, "500 jobs, 5 per replica"),
+        (BOUNDS, jobs(waiting=1000), 10, "1000 jobs need 200 replicas, maxReplicas is 10"),
+    ],
+)
+def test_no_pool_exceeds_the_ceiling_of_the_operator(
+    bounds: Bounds, backlog: Backlog, wanted: int, why: str
+) -> None:
+    decision = desired_replicas(replace(bounds, ceiling=100), backlog, 0, None, 0.0)
+    assert (decision.replicas, decision.reason) == (wanted, why)
+    assert decision.is_capped == ("the operator allows" in why)
+    # The reason stays when the workload has reached the ceiling.
+    assert desired_replicas(replace(bounds, ceiling=100), backlog, wanted, None, 1.0) == decision
+
+
+def test_replicas_above_the_ceiling_are_removed_only_when_the_queue_is_quiet() -> None:
+    capped = replace(BOUNDS, maximum=9000, ceiling=100)
+    assert desired_replicas(capped, jobs(active=900), 500, 0.0, 1e6).replicas == 500
+    assert desired_replicas(capped, jobs(waiting=2000), 500, 0.0, 60.0).replicas == 100
+
+
 def test_it_scales_down_exactly_when_the_cooldown_is_over() -> None:
     first = desired_replicas(BOUNDS, NOTHING, 3, None, 100.0)
     assert (first.replicas, first.calm_since, first.requeue_after) == (3, 100.0, 60.0)
@@ -125,11 +168,14 @@ BACKLOGS = st.builds(
     due=COUNTS,
 )
 ANY_BOUNDS = st.builds(
-    lambda minimum, more, per, cooldown: Bounds(minimum, minimum + more, per, cooldown),
+    lambda minimum, more, per, cooldown, ceiling: Bounds(
+        minimum, minimum + more, per, cooldown, ceiling=ceiling
+    ),
     st.integers(0, 20),
     st.integers(1, 20),
     st.integers(1, 50),
     st.integers(0, 600),
+    st.none() | st.integers(1, 50),
 )
 TIMES = st.floats(0, 1e6)
 
@@ -139,7 +185,9 @@ def test_bounds_are_kept_and_busy_workers_are_not_stopped(
     bounds: Bounds, backlog: Backlog, current: int, since: float | None, now: float
 ) -> None:
     wanted = desired_replicas(bounds, backlog, current, since, now).replicas
-    assert wanted == current or bounds.minimum <= wanted <= bounds.maximum
+    ceiling = bounds.maximum if bounds.ceiling is None else bounds.ceiling
+    least, most = min(bounds.minimum, ceiling), min(bounds.maximum, ceiling)
+    assert wanted == current or least <= wanted <= most
     if backlog.active:
         assert wanted >= current
     if wanted > current:
@@ -171,6 +219,7 @@ def test_it_scales_down_only_after_a_whole_cooldown(
         now += step
         needed = -(-backlog.demand // bounds.jobs_per_replica)
         wanted = min(max(needed, bounds.minimum), bounds.maximum)
+        wanted = wanted if bounds.ceiling is None else min(wanted, bounds.ceiling)
         calm = wanted < current and not backlog.active
         enough_since = (now if enough_since is None else enough_since) if calm else None
         decision = desired_replicas(bounds, backlog, current, since, now)

@@ -8,16 +8,16 @@ import pytest
 
 from jobgroup.model.backlog import Backlog
 from jobgroup.resource.conditions import Problem
-from jobgroup.resource.reasons import TARGET_MISSING
+from jobgroup.resource.reasons import NOT_SCALABLE, TARGET_MISSING
 from jobgroup.resource.replicas import Bounds, Decision
 from jobgroup.resource.workerpool_spec import bounds_of
 from jobgroup.resource.workerpool_status import (
     Scaling,
     WorkerPoolStatus,
-    Workload,
     differs_beyond_counts,
     pool_status,
 )
+from jobgroup.resource.workload import MAX_INT32, Workload
 
 NOW = 1_700_000_000_000
 LATER = NOW + 60_000
@@ -28,6 +28,7 @@ SCALING = Scaling(3, 5, "10 jobs, 2 per replica", "42")
 CONFLICT = Problem("Conflict", "the WorkerPool other scales the same workload and is older")
 AWAY = Problem("RedisUnavailable", "the workload is left as it is: refused", stalled=False)
 MISSING = Problem(TARGET_MISSING, "there is no Deployment undoers in shop")
+LOCKED = Problem(NOT_SCALABLE, "Deployment undoers is not scaled")
 
 WHOLE = {"backlog": BACKLOG, "workload": WORKLOAD, "decision": DECISION, "scaling": SCALING}
 
@@ -123,6 +124,19 @@ def test_a_queue_never_seen_is_named() -> None:
     assert status["conditions"][0]["message"] == said
 
 
+def test_a_queue_never_seen_does_not_hide_the_ceiling() -> None:
+    capped = replace(DECISION, reason="minReplicas is 9", is_capped=True)
+    status = pool_status(body(), NOW, replace(BACKLOG, known=False), WORKLOAD, capped)
+    assert status["conditions"][0]["message"].endswith("check spec.queueName; minReplicas is 9")
+
+
+def test_ready_replicas_that_are_not_a_number_are_left_out() -> None:
+    first = pool_status(body(), NOW, BACKLOG, WORKLOAD, DECISION)
+    status = pool_status(body(first), NOW, BACKLOG, replace(WORKLOAD, ready=None), DECISION)
+    assert "readyReplicas" not in status
+    assert status["replicas"] == 3
+
+
 def test_a_transient_problem_keeps_the_counts() -> None:
     first = pool_status(body(), NOW, BACKLOG, WORKLOAD, DECISION)
     blocked = pool_status(body(first), LATER, problem=AWAY)
@@ -132,8 +146,8 @@ def test_a_transient_problem_keeps_the_counts() -> None:
     assert after["conditions"][0]["lastTransitionTime"] == "2023-11-14T22:14:20Z"
 
 
-@pytest.mark.parametrize("problem", [MISSING, CONFLICT])
-def test_a_missing_workload_or_that_of_another_pool_has_no_replicas(problem: Problem) -> None:
+@pytest.mark.parametrize("problem", [MISSING, CONFLICT, LOCKED])
+def test_a_workload_that_is_not_the_pools_own_has_no_replicas(problem: Problem) -> None:
     first = pool_status(body(), NOW, BACKLOG, WORKLOAD, DECISION)
     status = pool_status(body(first), NOW, BACKLOG, problem=problem)
     assert status.keys() & {"desiredReplicas", "replicas", "readyReplicas"} == set()
@@ -159,6 +173,16 @@ def test_every_status_fits_the_schema(known: dict[str, Any], problem: Problem | 
     assert WorkerPoolStatus.model_validate_json(json.dumps(status)).observedGeneration == 4
 
 
+@pytest.mark.parametrize("replicas", [20_000, MAX_INT32])
+def test_the_status_of_a_workload_of_any_size_fits_the_schema(replicas: int) -> None:
+    workload = Workload("/apis/x", "7", replicas, replicas)
+    decision = Decision(replicas, "cooling down", None)
+    scaling = replace(SCALING, before=replicas)
+    status = pool_status(body(), NOW, BACKLOG, workload, decision, scaling)
+    assert WorkerPoolStatus.model_validate_json(json.dumps(status)).readyReplicas == replicas
+
+
 def test_bounds_are_those_of_the_spec() -> None:
     spec = {"minReplicas": 1, "maxReplicas": 4, "jobsPerReplica": 3, "cooldownSeconds": 9}
     assert bounds_of({**spec, "paused": True}) == Bounds(1, 4, 3, 9, True)
+    assert bounds_of({**spec, "paused": True}, 7) == Bounds(1, 4, 3, 9, True, 7)

@@ -8,7 +8,7 @@ import pytest
 from jobgroup.errors import CorruptKeyError
 from jobgroup.model.backlog import Backlog
 from jobgroup.model.snapshot import GroupJob, GroupState, Settled, Totals
-from jobgroup.store.replies import read_group, read_jobs, read_value
+from jobgroup.store.replies import read_jobs, read_snapshot, read_value
 
 GROUP: dict[str, Any] = {
     "id": "g1",
@@ -59,18 +59,18 @@ def test_a_group_is_read_by_name() -> None:
         failed_attempts=3,
         owner="headless",
     )
-    assert read_group("g1", dumps(GROUP)) == expected
-    assert read_group("g1", dumps(dict(reversed(GROUP.items())))) == expected
+    assert read_snapshot("g1", dumps(GROUP)) == expected
+    assert read_snapshot("g1", dumps(dict(reversed(GROUP.items())))) == expected
 
 
 def test_an_unknown_name_is_ignored() -> None:
     newer = {"priority": "high", **GROUP}
-    assert read_group("g1", dumps(newer)) == read_group("g1", dumps(GROUP))
+    assert read_snapshot("g1", dumps(newer)) == read_snapshot("g1", dumps(GROUP))
 
 
 def test_a_field_with_a_default_may_be_missing() -> None:
     optional = {"failedJobId", "reason", "undoCount", "failedAt", "failedAttempts"}
-    group = read_group("g1", dumps({k: v for k, v in GROUP.items() if k not in optional}))
+    group = read_snapshot("g1", dumps({k: v for k, v in GROUP.items() if k not in optional}))
     assert (group.failed_job_id, group.reason, group.failed_at) == ("", "", None)
     assert (group.undo_count, group.failed_attempts, group.finished_at) == (0, 0, None)
 
@@ -91,7 +91,7 @@ def test_a_reply_that_does_not_fit_names_the_group_and_the_field(
     missing = {name: value for name, value in changed.items() if value is not None}
     for reply in (changed, missing):
         with pytest.raises(CorruptKeyError) as caught:
-            read_group("g1", dumps(reply))
+            read_snapshot("g1", dumps(reply))
         assert str(caught.value) == message
 
 
@@ -131,7 +131,7 @@ def test_a_settled_group_holds_its_group() -> None:
     settled = read_value(
         Settled, "Group g1", dumps({**reply, "undone": 3, "undoFailed": -1, "group": GROUP})
     )
-    group = read_group("g1", dumps(GROUP))
+    group = read_snapshot("g1", dumps(GROUP))
     assert settled == Settled(group, True, False, 2, True, "ACTIVE", 3, -1)
 
 

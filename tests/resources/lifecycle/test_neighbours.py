@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from handlers.kube.client import LARGE_JOBS
+from handlers.kube.refs import LARGE_JOBS
 from testbed.support.resources import Resources, manifest, namespace_named
 from testbed.support.sagas import job
 from testbed.support.stages import PAY, PREFIX, Stage

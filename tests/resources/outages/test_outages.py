@@ -5,7 +5,7 @@ goes on by itself. Where it ends, as when the lease could not be renewed, it is 
 kubelet does.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,8 @@ from aiohttp import web
 from redis import Redis
 
 from testbed.servers.apiserver import ApiServer
-from testbed.servers.operator import OperatorProcess
-from testbed.servers.proxy import WRITES, Proxy, is_watch
+from testbed.servers.operator import MAIN, OperatorProcess
+from testbed.servers.proxy import WRITES, Proxy
 from testbed.support.resources import install_crds, manifest
 from testbed.support.stages import PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
 from testbed.support.waiting import wait_for
@@ -32,15 +32,10 @@ async def kept(quiet_api: ApiServer, tmp_path: Path) -> AsyncIterator[Stage]:
         yield stage
 
 
-@pytest.fixture
-def proxy(quiet_api: ApiServer) -> Iterator[Proxy]:
-    with Proxy(quiet_api) as proxy:
-        yield proxy
-
-
-def by_proxy(stage: Stage, proxy: Proxy) -> OperatorProcess:
+def by_proxy(stage: Stage, proxy: Proxy, **env: str) -> OperatorProcess:
     """Start an operator that reaches the API server through the proxy, and wait for its watch."""
-    operator = stage.operator("operator", stage.api.kubeconfig("by-proxy", proxy.url))
+    kubeconfig = stage.api.kubeconfig("by-proxy", proxy.url)
+    operator = stage.operator("operator", kubeconfig, MAIN, **env)
     wait_for(lambda: proxy.watches > 0)
     return operator
 
@@ -66,33 +61,6 @@ async def test_an_interrupted_watch_is_resumed(stage: Stage, proxy: Proxy) -> No
         completes(stage, f"order-{number}")
         wait_for(lambda: proxy.watches > watches)  # noqa: B023 (called at once)
     assert operator.server.code is None
-    assert operator.probe("/livez") == (200, "ok\n")
-
-
-@pytest.mark.parametrize("way", ["status", "event"])
-async def test_an_expired_watch_starts_again(stage: Stage, proxy: Proxy, way: str) -> None:
-    gone = {"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired", "message": ""}
-    left = 1 if way == "status" else 2
-
-    def expire(request: web.BaseRequest) -> web.Response | None:
-        nonlocal left
-        if not is_watch(request) or not left:
-            return None
-        left -= 1
-        if way == "status":
-            return web.json_response(gone, status=410)
-        return web.json_response({"type": "ERROR", "object": gone})
-
-    operator = by_proxy(stage, proxy)
-    await stage.worker()
-    proxy.refuse = expire
-    proxy.cut_watches()
-    wait_for(lambda: not left)
-    if way == "status":  # at which kopf ends, having given the lease back
-        assert operator.server.wait() == 1
-        assert stage.lease_spec()["holderIdentity"] == ""
-        operator = stage.operator("heir", stage.api.kubeconfig("by-proxy", proxy.url))
-    completes(stage, "order")
     assert operator.probe("/livez") == (200, "ok\n")
 
 

@@ -8,7 +8,7 @@ import pytest
 from redis import Redis
 
 from handlers.kube.client import ApiClient, Conflict
-from testbed.servers.stock import StockClient
+from testbed.servers.stock import StockClient, hangs
 from testbed.support.errors import Rejected
 from testbed.support.resources import Resources, until
 from testbed.support.workloads import Workloads, autoscaler, pool, workload
@@ -128,6 +128,50 @@ async def test_a_manual_scaling_is_corrected_only_for_waiting_jobs(
     workloads.resources.kubectl("scale", "deployment", "hand", "--replicas=4")
     workloads.explains("hand", "cooling down from 4 to 1")
     assert workloads.replicas("hand") == 4
+
+
+async def test_a_manual_scaling_to_zero_is_corrected_while_jobs_wait(
+    workloads: Workloads, worker: Worker
+) -> None:
+    queue = workloads.queue("zero")
+    workloads.apply(workload("zero"), pool("zero", queue))
+    client = await worker()
+    await client.manage(queue, "addBulk", [{"name": "waits", "data": {}} for _ in range(12)])
+    workloads.scales_to("zero", 3)
+    workloads.settles("zero")
+    # The queue has no event after this, and the pool does not expect a change of its workload.
+    workloads.resources.kubectl("scale", "deployment", "zero", "--replicas=0")
+    workloads.scales_to("zero", 3)
+    assert workloads.changes("zero") == 3
+
+
+async def test_a_manual_scaling_to_zero_is_corrected_while_dead_workers_have_jobs(
+    workloads: Workloads, worker: Worker
+) -> None:
+    queue = workloads.queue("dead")
+    workloads.apply(workload("dead"), pool("dead", queue))
+    client = await worker(own=True)
+    await client.work(queue, {"long": hangs()})
+    await client.add(queue, "long")
+    await client.heard("started", name="long")
+    workloads.scales_to("dead", 1)
+    workloads.settles("dead")
+    # The pod is killed with its job, which stays active: only a worker would take it over.
+    await client.kill()
+    workloads.resources.kubectl("scale", "deployment", "dead", "--replicas=0")
+    workloads.scales_to("dead", 1)
+
+
+async def test_a_workload_with_more_replicas_than_a_pool_allows_is_reported(
+    workloads: Workloads,
+) -> None:
+    queue = workloads.queue("huge")
+    workloads.apply(workload("huge", 20_000), pool("huge", queue, cooldownSeconds=3))
+    workloads.says("huge", "Ready", "True", "QueueNeverSeen")
+    status = workloads.status("huge")
+    assert (status["replicas"], status["desiredReplicas"]) == (20_000, 20_000)
+    workloads.scales_to("huge", 0)
+    assert workloads.last_scale("huge")["fromReplicas"] == 20_000
 
 
 async def test_a_scaling_of_a_changed_workload_is_refused(

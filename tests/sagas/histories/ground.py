@@ -9,6 +9,7 @@ from pathlib import Path
 
 from redis.asyncio import Redis
 
+from jobgroup.model.names import LEDGER_QUEUE
 from jobgroup.store.scripts import FOLDER, Script, load
 from jobgroup.store.store import Store
 from tests.sagas.histories import instant
@@ -16,8 +17,10 @@ from tests.sagas.histories.look import Looker
 from tests.sagas.histories.stock_queue import StockConnection, StockQueue
 
 # How many jobs one script call may change. The groups here are too small to reach the real limit of
-# 200, so the scripts run from copies with smaller limits, too.
+# 200, so the scripts run from copies with smaller limits, too. With the smallest one, a list with
+# more than LONGEST entries is too long to search.
 BUDGETS = (1, 2, 200)
+LONGEST = 4
 QUEUES = ("a", "b", "a:compensation", "b:compensation")
 
 
@@ -37,6 +40,8 @@ class Ground:
     redis: Redis
     prefix: str
     queues: dict[str, StockQueue]
+    # The pseudo queue, as a foreign client sees it.
+    ledger: StockQueue
     kits: dict[int, Kit]
 
 
@@ -51,7 +56,7 @@ def ground(redis_url: str, prefix: str, workshop: Path, lua: Path = FOLDER) -> I
         folder = with_budget(lua, workshop / str(budget), budget)
         looker = Looker(redis, prefix, folder)
         kits[budget] = Kit(Store(redis, prefix, folder), looker, load("remove_group", folder))
-    yield Ground(redis, prefix, queues, kits)
+    yield Ground(redis, prefix, queues, StockQueue(connection, prefix, LEDGER_QUEUE), kits)
     instant.run(redis.aclose())
 
 
@@ -61,5 +66,8 @@ def with_budget(lua: Path, folder: Path, budget: int) -> Path:
     for script in ("includes/settle.lua", "remove_group.lua"):
         text, found = re.subn(r"= 200\b", f"= {budget}", (folder / script).read_text())
         assert found, f"{script} has no budget of 200 jobs any more"
+        if budget == min(BUDGETS):
+            text, found = re.subn(r"= 300000\b", f"= {LONGEST}", text)
+            assert found, f"{script} has no budget of 300000 entries any more"
         (folder / script).write_text(text)
     return folder

@@ -19,10 +19,11 @@ from hypothesis.stateful import (
 
 from jobgroup.errors import GroupExistsError, GroupRemovedError, InvalidGroupStateError
 from jobgroup.model import names
+from jobgroup.resync import Resync
 from tests.sagas.histories.ground import BUDGETS, QUEUES, Ground
 from tests.sagas.histories.instant import run
-from tests.sagas.histories.model import Job
-from tests.sagas.histories.world import A_LONG_WHILE, Definition, World, planned
+from tests.sagas.histories.model import Job, Member
+from tests.sagas.histories.world import A_LONG_WHILE, NOT_LISTED, Definition, World, planned
 
 T = TypeVar("T")
 
@@ -87,15 +88,22 @@ class History(RuleBasedStateMachine):
 
     @rule(queue=queues)
     def take(self, queue: str) -> None:
+        """Take a job; a worker fails a doomed one at once and does not run it."""
         self.taken += 1
-        waiting = {job.id: job for job in self.world.at("waiting", queue=queue)}
+        waiting = {job.id: job for job in self.world.can_be_taken(queue)}
         holder = self.world.do(self.world.queues[queue].take(f"token-{self.taken}"))
         assert (holder is None) == (not waiting)
-        if holder:
-            note(f"took {holder.job.id}")
-            waiting[holder.job.id].take()
-            self.world.holders[holder.job.id] = holder
+        if holder is None:
+            self.world.look()
+            return
+        note(f"took {holder.job.id}")
+        job = waiting[holder.job.id]
+        job.take()
+        self.world.holders[job.id] = holder
         self.world.look()
+        assert bool(holder.job.deferredFailure) == job.doomed
+        if job.doomed:
+            self.report_failure(job, finally_=True)
 
     def held(self, n: int) -> Job | None:
         """Return an active job; start one if there is none."""
@@ -113,13 +121,15 @@ class History(RuleBasedStateMachine):
         job = self.held(n)
         if job is None:
             return
-        if job.doomed:
-            # A worker that takes a job that stalled too often fails it for good.
-            self.report_failure(job, finally_=True)
-        else:
-            self.world.do(self.world.holders.pop(job.id).complete({"n": n}))
-            job.complete()
-            self.world.look()
+        self.world.do(self.world.holders.pop(job.id).complete({"n": n}))
+        self.note_outcome(job)
+        job.complete()
+        self.world.look()
+
+    def note_outcome(self, job: Job) -> None:
+        """Record that the outcome of a member that somebody runs again causes no wake-up."""
+        if isinstance(job, Member) and job.runs_again and (group := self.world.group_of(job)):
+            group.unheard = True
 
     @rule(jobs=st.integers(1, 4))
     def work(self, jobs: int) -> None:
@@ -130,10 +140,11 @@ class History(RuleBasedStateMachine):
     @rule(n=which, finally_=st.booleans())
     def fail(self, n: int, finally_: bool) -> None:
         if job := self.held(n):
-            self.report_failure(job, finally_ or job.doomed)
+            self.report_failure(job, finally_)
 
     def report_failure(self, job: Job, finally_: bool) -> None:
         self.world.do(self.world.holders.pop(job.id).fail("broken", finally_))
+        self.note_outcome(job)
         job.fail(finally_)
         self.world.look()
 
@@ -192,22 +203,93 @@ class History(RuleBasedStateMachine):
             job.vanish()
         self.world.look()
 
-    @rule(n=which)
-    def retry(self, n: int) -> None:
+    @rule(n=which, reset=st.booleans())
+    def retry(self, n: int, reset: bool) -> None:
         if job := pick(self.world.at("completed", "failed"), n):
-            self.world.do(self.world.queues[job.queue].retry(job.id, job.place))
+            self.world.do(self.world.queues[job.queue].retry(job.id, job.place, reset))
+            job.tries = 0 if reset else job.tries
             job.retry()
             self.world.look()
 
-    @rule(queue=queues, booked=st.booleans())
-    def retry_all(self, queue: str, booked: bool) -> None:
+    @rule(queue=queues, place=st.sampled_from(["completed", "failed"]), booked=st.booleans())
+    def retry_all(self, queue: str, place: str, booked: bool) -> None:
         """Retry in bulk; 5.x does not change the ledger, so the result causes no wake-up."""
         stock = self.world.queues[queue]
-        self.world.do(stock.retry_all() if booked else stock.retry_all_5x())
-        for job in self.world.at("failed", queue=queue):
+        self.world.do(stock.retry_all(place) if booked else stock.retry_all_5x(place))
+        for job in self.world.at(place, queue=queue):
             job.retry(booked)
             if not booked and (group := self.world.group_of(job)):
-                group.deaf = True
+                group.unheard = True
+        self.world.look()
+
+    @rule(queue=queues, paused=st.booleans(), moves_list=st.booleans())
+    def pause(self, queue: str, paused: bool, moves_list: bool) -> None:
+        """Pause or resume a queue; 5.x moves one list to the other, and destroys the other."""
+        world, stock = self.world, self.world.queues[queue]
+        wait, aside = world.seen.lists[queue], world.seen.aside[queue]
+        moved, destroyed = (wait, aside) if paused else (aside, wait)
+        world.do(stock.pause_5x(paused) if moves_list else stock.pause(paused))
+        if moves_list and moved:
+            for job in world.at("waiting", queue=queue):
+                if job.id in destroyed:
+                    job.lose_list()
+                    if group := world.group_of(job):
+                        group.unheard = True
+        world.look()
+
+    @rule(queue=queues)
+    def obliterate(self, queue: str) -> None:
+        """Delete a queue with all its jobs and its events."""
+        world = self.world
+        world.do(world.queues[queue].obliterate())
+        for job in world.jobs:
+            if job.queue == queue and job.place not in NOT_LISTED:
+                world.vanish(job)
+        world.look(deleting=True)
+
+    @rule()
+    def delete_keys(self) -> None:
+        """Delete all keys of a queue that owns no group, and of its queue of undos."""
+        world = self.world
+        if any(each.queue == "b" for each in [*world.groups.values(), *world.leaving.values()]):
+            return
+        world.do(world.queues["b"].delete_keys())
+        for job in world.jobs:
+            if job.queue in {"b", "b:compensation"} and job.hashed:
+                world.vanish(job, booked=False)
+        world.look(deleting=True)
+
+    @rule(queue=queues)
+    def remove_orphans(self, queue: str) -> None:
+        """Delete jobs that are in no list; the set of failed undos looks like a key of a job."""
+        world = self.world
+        world.do(world.queues[queue].remove_orphans())
+        for job in world.jobs:
+            if job.queue == queue and job.place in {"lost", "orphaned"}:
+                world.vanish(job, booked=False)
+            elif job.queue == f"{queue}:compensation" and job.place == "failed":
+                job.place = "orphaned"
+        world.look()
+
+    @rule()
+    def steal_wakeup(self) -> None:
+        """Take an entry of the wake-up list, as a worker on the pseudo queue does."""
+        world = self.world
+        if not world.seen.wakeups:
+            return
+        self.taken += 1
+        entry = world.do(world.ground.ledger.steal(f"token-{self.taken}"))
+        world.stolen.add(entry)
+        if group := world.groups.get(names.group_of_wakeup(entry)):
+            group.unheard = True
+        world.look()
+
+    @rule(queue=queues, jobs=st.integers(1, 3))
+    def add_foreign(self, queue: str, jobs: int) -> None:
+        """Add jobs that belong to no group."""
+        for _ in range(jobs):
+            if len(self.world.strays) < 12:
+                self.world.add_foreign(queue)
         self.world.look()
 
     # Steps of callers of the API.
@@ -296,41 +378,61 @@ class History(RuleBasedStateMachine):
 
     # Steps of drivers.
 
-    @rule(n=which, token=st.sampled_from(["", "{}", "{}-undo"]))
-    def settle(self, n: int, token: str) -> None:
+    @rule(n=which)
+    def settle(self, n: int) -> None:
         """Settle once, as a driver that then dies, or as a second driver."""
-        group_id = self.any_id(n)
-        self.world.settle(group_id, token.format(group_id))
+        self.world.settle(self.any_id(n))
+
+    @rule()
+    def settle_wakeup(self) -> None:
+        """Settle the first group of the wake-up list."""
+        if self.world.seen.wakeups:
+            self.world.settle_wakeup()
 
     @rule(n=which)
     def give_up_workers(self, n: int) -> None:
         """Settle after the grace period for missing workers."""
-        self.world.settle(self.any_id(n), "", patient=False)
+        self.world.settle(self.any_id(n), patient=False)
 
     @rule(n=which)
     def run_out_of_time(self, n: int) -> None:
         """Settle a group whose deadline has passed."""
-        self.world.settle(self.any_id(n), "", "DeadlineExceeded")
+        self.world.settle(self.any_id(n), "DeadlineExceeded")
 
     @rule()
     def drive(self) -> None:
         self.world.empty_wakeups()
         for group in self.world.groups.values():
-            if not group.unheard and not group.deaf:
+            if not group.unheard:
                 self.world.check_settled(group)
 
     @rule()
     def resync(self) -> None:
-        """Settle all unfinished groups; none needs a repair unless a wake-up was missed."""
-        self.world.empty_wakeups()
-        for token in self.world.do(self.world.store.wakeups.parked()):
-            group = self.world.groups[names.group_of_wakeup(token)]
-            excused = group.unheard or group.deaf or group.is_waiting_to_end
-            repaired = self.world.settle(group.id, "")
-            assert excused or not repaired, f"{group.id} got no wake-up"
-        self.world.empty_wakeups()
-        for group in self.world.groups.values():
-            self.world.check_settled(group)
+        """Review all groups; none needs a repair unless a wake-up was missed."""
+        world = self.world
+
+        world.do(world.store.reviews.reclaim())
+        world.stolen.clear()
+        world.look()
+
+        async def settle(group_ids: list[str], queue: str = "") -> int:
+            world.note_review()
+            for group_id in group_ids:
+                group = world.groups.get(group_id)
+                excused = group is None or group.unheard or group.is_waiting_to_end
+                repaired = world.settle(group_id, queue=queue)
+                assert excused or not repaired, f"{group_id} got no wake-up"
+            return 0
+
+        world.empty_wakeups()
+        waiting = [group.id for group in world.groups.values() if group.is_waiting_to_end]
+        review = Resync(world.store, settle, lambda: waiting, lambda _: None)
+        world.do(review.review_everything())
+        world.note_review()
+        world.check()
+        world.empty_wakeups()
+        for group in world.groups.values():
+            world.check_settled(group)
 
     # After the last step: workers run all jobs, then every group must end and be removable.
 
@@ -346,25 +448,31 @@ class History(RuleBasedStateMachine):
     def bring_to_an_end(self) -> None:
         world = self.world
         for _ in range(10):
+            for queue in QUEUES:
+                self.pause(queue, paused=False, moves_list=False)
             self.resync()
             if all(group.ended for group in world.groups.values()):
                 break
-            for queue in QUEUES:
-                if world.at("active", queue=queue):
-                    self.check_stalls(queue)
-                    self.check_stalls(queue)
-            while world.at("delayed"):
-                self.come_due(0)
-            for queue in QUEUES:
-                while world.at("waiting", queue=queue):
-                    self.take(queue)
-            while world.held:
-                self.complete(0)
+            self.run_everything()
         for group in list(world.groups.values()):
             assert group.ended, f"{group.id} did not end: it is still {group.state}"
             self.remove_group(0)
         self.finish_removal()
         world.check_removed()
+
+    def run_everything(self) -> None:
+        world = self.world
+        for queue in QUEUES:
+            if world.at("active", queue=queue):
+                self.check_stalls(queue)
+                self.check_stalls(queue)
+        while world.at("delayed"):
+            self.come_due(0)
+        for queue in QUEUES:
+            while world.can_be_taken(queue):
+                self.take(queue)
+        while world.held:
+            self.complete(0)
 
 
 def run_histories(ground_: Ground, settings_: settings) -> None:

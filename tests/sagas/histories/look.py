@@ -9,20 +9,18 @@ from typing import Any
 from redis.asyncio import Redis
 
 from jobgroup.model import names
-from jobgroup.model.snapshot import GroupState
-from jobgroup.store.replies import read_group, read_jobs
+from jobgroup.store.replies import GroupReply, read_group, read_jobs
 from jobgroup.store.scripts import Script, load
 from tests.sagas.histories.model import Place
 
 LOOK = """
 local function read_group(KEYS, ARGV) READ_GROUP end
 local function read_jobs(KEYS, ARGV) READ_JOBS end
-local function read_parked(KEYS, ARGV) READ_PARKED end
 local prefix, queues, groups = ARGV[1], cjson.decode(ARGV[2]), cjson.decode(ARGV[3])
 local books = prefix .. ":_jobgroups:"
 local seen = { groups = {}, members = {}, jobs = {}, books = {}, missed = {}, ghosts = {},
-  events = {}, parked = redis.call("ZRANGE", books .. "waiting-children", 0, -1, "WITHSCORES"),
-  unfinished = read_parked({ books .. "waiting-children" }, { "0" }),
+  events = {}, hashed = {}, meta = {}, streams = {}, paused = {}, lists = {}, aside = {},
+  parked = redis.call("ZRANGE", books .. "waiting-children", 0, -1, "WITHSCORES"),
   wakeups = redis.call("LRANGE", books .. "wait", 0, -1) }
 for queue, last in pairs(queues) do
   local base = prefix .. ":" .. queue .. ":"
@@ -32,6 +30,11 @@ for queue, last in pairs(queues) do
       if redis.call("HEXISTS", base .. id, "name") == 0 then table.insert(seen.ghosts, id) end
     end
   end
+  if redis.call("EXISTS", base .. "meta") == 1 then table.insert(seen.meta, queue) end
+  if redis.call("EXISTS", base .. "events") == 1 then table.insert(seen.streams, queue) end
+  if redis.call("HEXISTS", base .. "meta", "paused") == 1 then table.insert(seen.paused, queue) end
+  seen.lists[queue] = redis.call("LRANGE", base .. "wait", 0, -1)
+  seen.aside[queue] = redis.call("LRANGE", base .. "paused", 0, -1)
   found("waiting", redis.call("LRANGE", base .. "wait", 0, -1))
   found("waiting", redis.call("LRANGE", base .. "paused", 0, -1))
   found("active", redis.call("LRANGE", base .. "active", 0, -1))
@@ -53,6 +56,12 @@ for _, group in ipairs(groups) do
     local id = string.match(field, "^unlocked:.*:([^:]+)$")
     if id then table.insert(seen.missed, id) end
   end
+  local row = seen.members[#seen.members]
+  for _, key in ipairs(row ~= "" and cjson.decode(row).jobKey or {}) do
+    if redis.call("EXISTS", key) == 1 then
+      table.insert(seen.hashed, string.match(key, "[^:]+$"))
+    end
+  end
   for _, ledger in ipairs({ books .. group, books .. group .. "-undo" }) do
     noted("open", redis.call("SMEMBERS", ledger .. ":dependencies"))
     noted("done", redis.call("HKEYS", ledger .. ":processed"))
@@ -69,14 +78,19 @@ Event = dict[str, str]
 class Seen:
     """What was read; jobs are identified by their ids."""
 
-    groups: dict[str, GroupState | None]
+    groups: dict[str, GroupReply | None]
     statuses: dict[str, str]
     places: list[tuple[str, Place]]
     books: list[tuple[str, str]]
     ghosts: list[str]
     missed: set[str]  # active members that the scripts found without a worker
+    hashed: set[str]  # members that have a hash
+    meta: set[str]  # queues that have their hash of settings
+    streams: set[str]  # queues that have events
+    paused: set[str]  # queues that are paused
+    lists: dict[str, list[str]]  # the list `wait` of each queue
+    aside: dict[str, list[str]]  # the list `paused` of each queue
     parked: dict[str, float]
-    unfinished: list[str]  # groups that a resync would settle
     wakeups: list[str]
     events: list[tuple[str, str, Event]]
 
@@ -91,7 +105,7 @@ class Looker:
         self._redis = redis
         self._prefix = prefix
         text = LOOK
-        for name in ("read_group", "read_jobs", "read_parked"):
+        for name in ("read_group", "read_jobs"):
             text = text.replace(name.upper(), load(name, folder).source)
         self._look = Script("look", text, (), ("prefix", "queues", "groups"))
 
@@ -117,10 +131,15 @@ def _parse(groups: list[str], seen: dict[str, Any]) -> Seen:
         books=sorted((job_id, book) for job_id, book in seen["books"]),
         ghosts=list(seen["ghosts"]),
         missed=set(seen["missed"]),
+        hashed=set(seen["hashed"]),
+        meta=set(seen["meta"]),
+        streams=set(seen["streams"]),
+        paused=set(seen["paused"]),
+        lists={queue: list(ids) for queue, ids in seen["lists"].items()},
+        aside={queue: list(ids) for queue, ids in seen["aside"].items()},
         parked={
             token: float(score) for token, score in zip(parked[::2], parked[1::2], strict=True)
         },
-        unfinished=list(seen["unfinished"]),
         wakeups=list(seen["wakeups"]),
         events=[
             (queue, event_id, dict(zip(fields[::2], fields[1::2], strict=True)))

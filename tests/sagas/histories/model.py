@@ -10,8 +10,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Literal
 
-Place = Literal["waiting", "delayed", "active", "completed", "failed", "gone"]
+# A job that is lost or orphaned has a hash, but is in no list: 5.x destroyed the list in which it
+# waited, or 6.x deleted the set in which it was after it had failed.
+Place = Literal["waiting", "delayed", "active", "completed", "failed", "lost", "orphaned", "gone"]
 Book = Literal["open", "done", "failed", "nowhere"]
+Event = Literal["added", "active", "completed"]
 
 # How often a job may stall before stock workers fail it.
 MAX_STALLS = 1
@@ -32,27 +35,37 @@ class Job:
     stalls: int = 0
     locked: bool = False
     suspected: bool = False  # marked as possibly stalled by the last check of its queue
-    doomed: bool = False  # stalled too often: the next worker fails it
+    doomed: bool = False  # the next worker that takes it fails it
+    sealed: bool = False  # a manual retry does not change the ledger
+    unkept_if_failed: bool = False  # BullMQ removes it when it fails
+    valued: bool = True  # its hash has a return value
+    history: set[Event] = field(default_factory=lambda: {"added"})  # in the stream of its queue
     ever_completed: bool = False
 
     @property
     def finished(self) -> bool:
-        return self.place in {"completed", "failed"}
+        return self.place in {"completed", "failed", "orphaned"}
 
     @property
     def pending(self) -> bool:
-        return self.place in {"waiting", "delayed"}
+        return self.place in {"waiting", "delayed", "lost"}
+
+    @property
+    def hashed(self) -> bool:
+        return self.place != "gone"
 
     def take(self) -> None:
         """Start the job in a worker."""
         self.place, self.locked = "active", True
         self.starts += 1
+        self.history.add("active")
 
     def complete(self) -> None:
         """Complete the job; the ledger records it if the job was open."""
         self._leave_worker("completed")
         self.tries += 1
-        self.ever_completed = True
+        self.ever_completed = self.valued = True
+        self.history.add("completed")
         if self.book == "open":
             self.book = "done"
 
@@ -60,7 +73,7 @@ class Job:
         """Fail one attempt, or fail the job if it was the last attempt."""
         self.tries += 1
         if finally_ or self.tries >= self.attempts:
-            self._leave_worker("failed")
+            self._leave_worker("gone" if self.unkept_if_failed else "failed")
             self.doomed = False
             if self.book == "open":
                 self.book = "failed"
@@ -86,14 +99,24 @@ class Job:
 
     def retry(self, booked: bool = True) -> None:
         """Retry the job manually; the bulk retry of 5.x does not change the ledger."""
-        if booked and (self.place, self.book) in {("failed", "failed"), ("completed", "done")}:
+        is_in_ledger = (self.place, self.book) in {("failed", "failed"), ("completed", "done")}
+        if booked and is_in_ledger and not self.sealed:
             self.book = "open"
+        if self.place == "completed":
+            self.valued = False
         self.place = "waiting"
 
-    def vanish(self) -> None:
-        """Remove the job; the ledger keeps its result, but loses the job if it was open."""
+    def lose_list(self) -> None:
+        """Lose the list in which the job waits."""
+        self.place = "lost"
+
+    def vanish(self, booked: bool = True) -> None:
+        """Remove the job; the ledger keeps its result, but loses the job if it was open.
+
+        A client that deletes keys without BullMQ's scripts does not change the ledger.
+        """
         self._leave_worker("gone")
-        if self.book == "open":
+        if booked and self.book == "open" and not self.sealed:
             self.book = "nowhere"
 
     def _leave_worker(self, place: Place) -> None:
@@ -108,7 +131,9 @@ class Member(Job):
     when: Literal["Completed", "Started"] | None = None
     undo: Job | None = None
     cancelled: bool = False
-    removed: bool = False  # a harvest found it in no part of the ledger
+    removed: bool = False  # a harvest found it missing
+    noted: bool = False  # the scripts recorded that it completed before it was run again
+    maybe_started: bool = False  # the scripts recorded that it may have started
     missed: bool = False  # seen active without a worker
     unkept: frozenset[str] = frozenset()  # places from which retention removes it
 
@@ -122,12 +147,17 @@ class Member(Job):
         return "completed" if self.book == "done" else "failed"
 
     @property
+    def runs_again(self) -> bool:
+        """Whether somebody runs it again after it completed, and the ledger does not show it."""
+        return self.book == "done" and self.hashed and not self.finished
+
+    @property
     def wants_undo(self) -> bool:
-        if self.when is None or self.undo is not None:
+        if self.when is None or self.undo is not None or self.book == "open":
             return False
-        if self.book == "done":
+        if self.book == "done" or self.noted:
             return True
-        ran = (self.cancelled and self.starts > 0) or (self.book == "failed" and not self.removed)
+        ran = self.maybe_started or (self.book == "failed" and not self.removed)
         return self.when == "Started" and ran
 
 
@@ -137,9 +167,11 @@ class Chosen:
 
     cancelled: AbstractSet[str]
     undone: AbstractSet[str]
-    given_up: AbstractSet[str]  # and members that are missing for another reason
+    hashed: AbstractSet[str]  # members that have a hash after the call
     missed: AbstractSet[str]
     more: bool  # whether work is left for another call
+    # Queues with a list that is too long to search.
+    long_queues: AbstractSet[str] = frozenset()
 
 
 @dataclass(eq=False)
@@ -152,12 +184,11 @@ class Group:
     events: list[str] = field(default_factory=list)
     # Whether a change caused no wake-up, so that only a resync finds it.
     unheard: bool = False
-    # Whether 5.x retried jobs without changing the ledger, so that their results cause no wake-up.
-    deaf: bool = False
     # Whether a failed member gave it up; if not, `reason` is the cause.
     failed_first: bool = False
     reason: str = ""
     retention_applied: bool = False
+    final_counts: dict[str, int] = field(default_factory=dict)
 
     @property
     def undos(self) -> list[Job]:
@@ -168,22 +199,38 @@ class Group:
         return [*self.members, *self.undos]
 
     @property
+    def queue(self) -> str:
+        """The owning queue."""
+        return self.members[0].queue
+
+    @property
     def ended(self) -> bool:
         return self.state not in {"ACTIVE", "COMPENSATING"}
 
     @property
     def all_ended(self) -> bool:
         """Whether all members and undos have finished."""
-        return all(job.book != "open" for job in self.jobs)
+        return all(job.book != "open" for job in self.jobs) and not self.reruns
+
+    @property
+    def reruns(self) -> list[Member]:
+        """The completed members that somebody runs again and that a worker has taken."""
+        return [m for m in self.members if m.runs_again and m.place == "active"]
 
     @property
     def is_waiting_to_end(self) -> bool:
         """Whether it is COMPENSATING with open members; drivers settle such a group repeatedly."""
-        return self.state == "COMPENSATING" and any(m.book == "open" for m in self.members)
+        is_open = any(member.book == "open" for member in self.members)
+        return self.state == "COMPENSATING" and bool(is_open or self.reruns)
 
     @property
     def counts(self) -> dict[str, int]:
         """The counts that a reader sees, even while no driver runs."""
+        return self.final_counts if self.ended else self.current_counts
+
+    @property
+    def current_counts(self) -> dict[str, int]:
+        """The counts that the ledger shows."""
         statuses = [member.status for member in self.members]
         undos = [undo.book for undo in self.undos]
         return {
@@ -200,22 +247,17 @@ class Group:
         """Settle with one call, which may drop and undo at most `budget` members."""
         self._harvest()
         failing = self.state == "ACTIVE" and not self._all_done and (self._failed or bool(request))
-        undoing = failing or self.state in {"COMPENSATING", "FAILED", "FAILED_COMPENSATION"}
-        dropped: Sequence[Member] = ()
-        made: Sequence[Member] = ()
+        given_up = failing or self.state in {"COMPENSATING", "FAILED", "FAILED_COMPENSATION"}
+        self._mark(given_up)
         if failing or self.state == "COMPENSATING":
-            self._look_for_workers(chosen, patient)
-            pending = [job for job in self.members if job.book == "open" and job.pending]
-            dropped = _pick(pending, chosen.cancelled, budget, chosen.more)
-            for member in dropped:
-                member.cancelled, member.place, member.book = True, "gone", "nowhere"
-        if undoing:
-            wanting = [member for member in self.members if member.wants_undo]
-            made = _pick(wanting, chosen.undone, budget, chosen.more)
-            for member in made:
+            self._look_for_workers(patient)
+            self._drop(chosen, budget)
+        if given_up:
+            wanting = [m for m in self.members if m.wants_undo and m not in self.reruns]
+            for member in _pick(wanting, chosen.undone, budget, chosen.more):
                 member.undo = undo_of(member)
         for undo in self.undos:
-            _note_lost(undo)
+            _correct(undo)
         self._decide(failing, request, chosen.more)
         if self.ended and not chosen.more and not self.retention_applied:
             self.retention_applied = True
@@ -223,6 +265,7 @@ class Group:
                 if member.place in member.unkept:
                     member.place = "gone"
         self.unheard = False
+        self.final_counts = self.current_counts
 
     @property
     def _all_done(self) -> bool:
@@ -234,22 +277,50 @@ class Group:
 
     def _harvest(self) -> None:
         for member in self.members:
-            if not member.cancelled and _note_lost(member):
-                member.removed = True
+            if member.cancelled:
+                continue
+            if _correct(member):
+                completed = member.noted or "completed" in member.history
+                started = "active" in member.history or "added" not in member.history
+                member.removed = not completed
+                member.book = "done" if completed else "failed"
+                member.maybe_started = member.maybe_started or (started and not completed)
+            elif member.book in {"open", "failed"} and member.hashed and not member.valued:
+                member.noted = True
 
-    def _look_for_workers(self, chosen: Chosen, patient: bool) -> None:
+    def _mark(self, given_up: bool) -> None:
+        for member in self.members:
+            if member.hashed and member.book != "nowhere":
+                member.sealed = member.sealed or member.book == "done"
+                member.doomed = member.doomed or given_up
+
+    def _look_for_workers(self, patient: bool) -> None:
         """Give up members whose worker is still missing after the grace period."""
         for member in self.members:
-            if member.book == "open" and member.place == "active":
+            if member.place == "active" and (member.book == "open" or member.runs_again):
                 if member.missed and not member.locked and not patient:
-                    if not chosen.more or member.id in chosen.given_up:
-                        member.vanish()
-                        member.book = "failed"
-                elif chosen.more:
-                    # The call may have stopped before this member.
-                    member.missed = member.id in chosen.missed
+                    was_open = member.book == "open"
+                    member.vanish(booked=False)
+                    member.book = "failed" if was_open else "done"
                 else:
                     member.missed = not member.locked
+
+    def _drop(self, chosen: Chosen, budget: int) -> None:
+        """Drop pending members; one in a list that is too long to search stays there, doomed."""
+        pending = [m for m in self.members if m.pending and (m.book == "open" or m.runs_again)]
+        stuck = {m.id for m in pending if m.id in chosen.hashed and m.queue in chosen.long_queues}
+        left = stuck & chosen.cancelled if chosen.more else stuck
+        touched = {m.id for m in pending if m.id not in chosen.hashed} | left
+        for member in _pick(pending, touched, budget, chosen.more):
+            was_open = member.book == "open"
+            if member.id in stuck:
+                member.sealed = True
+            else:
+                member.vanish(booked=False)
+            if was_open:
+                member.book = "done" if member.noted else "nowhere"
+                member.cancelled = not member.noted
+                member.maybe_started = member.maybe_started or member.starts > 0
 
     def _decide(self, failing: bool, request: str, more: bool) -> None:
         if self.state == "ACTIVE" and self._all_done:
@@ -261,15 +332,15 @@ class Group:
                 self._enter("COMPENSATING", "group:compensating")
             else:
                 self._enter("FAILED", "group:failed FAILED")
-        if (
-            self.state == "COMPENSATING"
-            and not more
-            and self.all_ended
-            and not any(member.wants_undo for member in self.members)
-        ):
-            failed = any(undo.book == "failed" for undo in self.undos)
+        failed = any(undo.book == "failed" for undo in self.undos)
+        undone = not any(undo.book == "open" for undo in self.undos) and not any(
+            member.wants_undo for member in self.members
+        )
+        if self.state == "COMPENSATING" and not more and self.all_ended and undone:
             end = "FAILED_COMPENSATION" if failed else "FAILED"
             self._enter(end, f"group:failed {end}")
+        elif self.state == "FAILED" and undone and failed:
+            self._enter("FAILED_COMPENSATION", "group:failed FAILED_COMPENSATION")
 
     def _enter(self, state: str, event: str) -> None:
         self.state = state
@@ -281,14 +352,16 @@ def undo_of(member: Member) -> Job:
     return Job(f"{member.id}-undo", f"{member.queue}:compensation", attempts=2, backoff=True)
 
 
-def _note_lost(job: Job) -> bool:
-    """Correct the ledger as a harvest does; return whether the job was in no part of it."""
-    if job.book == "failed" and job.place == "completed":
+def _correct(job: Job) -> bool:
+    """Correct the ledger as a harvest does; return whether the job was missing."""
+    if job.book == "failed" and job.hashed and not job.finished:
+        job.book = "open"
+    elif job.book == "failed" and job.place == "completed":
         job.book = "done"
-    if job.book == "nowhere":
+    is_missing = job.book == "nowhere" or (job.book == "open" and not job.hashed)
+    if is_missing:
         job.book = "failed"
-        return True
-    return False
+    return is_missing
 
 
 def _pick(

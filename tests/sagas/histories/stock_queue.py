@@ -1,8 +1,8 @@
 """A queue as stock clients use it: BullMQ's own code and Lua, one step at a time.
 
 A BullMQ Worker runs concurrently. StockQueue uses the same objects, but acts only when a test calls
-it. It does not imitate BullMQ: all scripts are BullMQ's own. The Python package no longer contains
-the bulk retry of 5.x, so that script is read from the Node package.
+it. It does not imitate BullMQ: all scripts are BullMQ's own. The Python package has the scripts of
+6.x. Those in which 5.x differs, and those that only Node has, are read from the Node packages.
 """
 
 import json
@@ -19,11 +19,18 @@ from testbed.servers.stock import CLIENTS
 from tests.sagas.histories.model import MAX_STALLS
 
 LOCK_MS = 600_000
-_RETRY_ALL_5X = CLIENTS / "node_modules/bullmq5/dist/cjs/scripts/moveJobsToWait-8.js"
+_NODE_SCRIPTS = {
+    "moveJobsToWait5": "bullmq5/dist/cjs/scripts/moveJobsToWait-8.js",
+    "pause5": "bullmq5/dist/cjs/scripts/pause-7.js",
+    "removeOrphanedJobs": "bullmq6/dist/cjs/scripts/removeOrphanedJobs-1.js",
+}
+# The arguments of removeOrphanedJobs in Node: the keys of a queue, and the keys of a job.
+_STATES = ("active", "completed", "delayed", "failed", "paused", "prioritized", "wait")
+_JOB_KEYS = ("logs", "dependencies", "processed", "failed", "unsuccessful", "lock")
 
 
 class StockConnection:
-    """A client with the scripts of BullMQ's own connection, and one script of 5.x."""
+    """A client with the scripts of BullMQ's own connection, and some of the Node packages."""
 
     def __init__(self, redis: Redis) -> None:
         self.conn = redis
@@ -31,7 +38,8 @@ class StockConnection:
             name: redis.register_script(loadScript(file))
             for name, file in SCRIPT_DEFINITIONS.items()
         }
-        self.commands["moveJobsToWait5"] = redis.register_script(_lua_in(_RETRY_ALL_5X))
+        for name, file in _NODE_SCRIPTS.items():
+            self.commands[name] = redis.register_script(_lua_in(CLIENTS / "node_modules" / file))
 
 
 def _lua_in(module: Path) -> str:
@@ -78,6 +86,11 @@ class StockQueue:
         data, job_id, *_ = await self.backend.moveToActive(token, self.opts)
         return Holder(Job.fromJSON(self, data, job_id), token) if job_id else None
 
+    async def steal(self, token: str) -> str:
+        """Take the next entry without a look at its content; return its id."""
+        _, job_id, *_ = await self.backend.moveToActive(token, self.opts)
+        return str(job_id)
+
     async def lose_worker(self, job_id: str) -> None:
         """Delete the lock of a job, as if its worker had died."""
         await self._connection.conn.delete(self.backend.toKey(f"{job_id}:lock"))
@@ -103,19 +116,62 @@ class StockQueue:
         """Remove completed or failed jobs, as retention does."""
         await self.backend.cleanJobsInSet(place)
 
-    async def retry(self, job_id: str, place: str) -> None:
-        """Run a finished job again."""
+    async def retry(self, job_id: str, place: str, reset: bool = False) -> None:
+        """Run a finished job again; `reset` deletes the counts of its attempts."""
         job = await Job.fromId(self, job_id)
-        await job.retry(place)
+        await job.retry(place, {"resetAttemptsMade": reset, "resetAttemptsStarted": reset})
 
-    async def retry_all(self) -> None:
-        """Run every failed job again."""
-        await self.backend.retryJobs("failed", 1000, _far_future())
+    async def retry_all(self, place: str) -> None:
+        """Run every failed or completed job again."""
+        await self.backend.retryJobs(place, 1000, _far_future())
 
-    async def retry_all_5x(self) -> None:
-        """Run every failed job again as 5.x does: without a change of the ledger."""
-        keys, args = self.backend.scripts.moveJobsToWaitArgs("failed", 1000, _far_future())
+    async def retry_all_5x(self, place: str) -> None:
+        """Run every finished job again as 5.x does: without a change of the ledger."""
+        keys, args = self.backend.scripts.moveJobsToWaitArgs(place, 1000, _far_future())
         await self._connection.commands["moveJobsToWait5"](keys=keys, args=args)
+
+    async def pause(self, paused: bool) -> None:
+        """Pause or resume the queue."""
+        await self.backend.pause(paused)
+
+    async def pause_5x(self, paused: bool) -> None:
+        """Pause or resume the queue as a Node client of 5.x does: it moves the list."""
+        await self._connection.conn.hset(self.backend.toKey("meta"), "version", "bullmq:5.62.0")
+        lists = ["wait", "paused"] if paused else ["paused", "wait"]
+        names = [*lists, "meta", "prioritized", "events", "delayed", "marker"]
+        keys = [self.backend.toKey(name) for name in names]
+        await self._connection.commands["pause5"](
+            keys=keys, args=["paused" if paused else "resumed"]
+        )
+
+    async def obliterate(self) -> None:
+        """Delete the queue with all its jobs, also active ones."""
+        await self.backend.pause(True)
+        while await self.backend.obliterate(1000, force=True):
+            pass
+
+    async def delete_keys(self) -> None:
+        """Delete all keys of the queue, as removeAllQueueData does."""
+        connection = self._connection.conn
+        if keys := await connection.keys(self.backend.toKey("*")):
+            await connection.delete(*keys)
+
+    async def remove_orphans(self) -> None:
+        """Delete the keys of jobs that are in no list, as removeOrphanedJobs of 6.x does."""
+        base = self.backend.toKey("")
+        known = {*_STATES, "marker", "events", "meta", "id", "pc", "stalled", "stalled-check"}
+        ids = set()
+        for key in await self._connection.conn.keys(f"{base}*"):
+            job_id, _, job_key = str(key).removeprefix(base).partition(":")
+            if job_id not in known and (not job_key or job_key in _JOB_KEYS):
+                ids.add(job_id)
+        args: list[str | int] = [len(_STATES), *_STATES, len(_JOB_KEYS), *_JOB_KEYS, *sorted(ids)]
+        await self._connection.commands["removeOrphanedJobs"](keys=[base], args=args)
+
+    async def add(self, job_id: str) -> None:
+        """Add a job that belongs to no group."""
+        opts = {"removeOnComplete": False, "removeOnFail": False}
+        await self.backend.addJob(Job(self, "foreign", {}, opts, job_id))
 
 
 def _far_future() -> int:

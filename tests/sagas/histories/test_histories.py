@@ -39,7 +39,7 @@ def test_an_active_job_may_finish_between_two_calls_of_a_removal(
         history.begin(budget=1, definition=[{"queue": "a", "opts": {}, "when": "Completed"}])
         history.work(jobs=1)
         history.resync()
-        history.retry(n=0)
+        history.retry(n=0, reset=False)
         history.take(queue="a")
         history.begin_removal(n=0)
         history.complete(n=0)

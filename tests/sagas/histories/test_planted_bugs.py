@@ -33,10 +33,12 @@ BUGS = {
         ' and redis.call("HEXISTS", k.parent, "removed:" .. key) == 0',
     ),
     "a member that only started is undone though only completed ones should be": Bug(
-        "includes/make_undos.lua", "if value or mapping.from_start then", "if true then"
+        "includes/make_undos.lua",
+        "if mapping and (value or mapping.from_start) then",
+        "if mapping then",
     ),
     "undos that the budget left out are forgotten": Bug(
-        "includes/make_undos.lua", "left = #templates - n + 1", "left = 0"
+        "includes/make_undos.lua", "left = left + 1", "left = 0"
     ),
     "a member at work is dropped": Bug(
         "includes/drop_pending.lua", "if active_ids(seen, prefix, queue)[id] then", "if false then"
@@ -46,13 +48,13 @@ BUGS = {
     ),
     "a dropped member is not counted": Bug(
         "includes/drop_pending.lua",
-        'redis.call("HINCRBY", k.group, "cancelledCount", #cancelled)',
+        'redis.call("HINCRBY", k.group, "cancelledCount", #statuses / 2)',
     ),
     "a worker is given up at once": Bug(
-        "includes/drop_pending.lua", "now - tonumber(since) >= grace", "true"
+        "includes/give_up_worker.lua", "now - tonumber(since) >= grace", "true"
     ),
     "a worker is never given up": Bug(
-        "includes/drop_pending.lua", "now - tonumber(since) >= grace", "false"
+        "includes/give_up_worker.lua", "now - tonumber(since) >= grace", "false"
     ),
     "a removed job counts as open": Bug(
         "includes/harvest.lua",
@@ -81,8 +83,8 @@ BUGS = {
     ),
     "late completions are not undone": Bug(
         "includes/settle.lua",
-        ' or state == "FAILED" or state == "FAILED_COMPENSATION" then',
-        " then",
+        'failing or (state ~= "ACTIVE" and state ~= "COMPLETED")',
+        'failing or state == "COMPENSATING"',
     ),
     "a running group is not parked": Bug(
         "includes/park.lua", 'redis.call("ZADD", k.parked, string.format("%.0f", score), gid)\n'
@@ -108,13 +110,15 @@ BUGS = {
         "cancel_group.lua", 'before ~= "ACTIVE" or state == "COMPLETED"', "false"
     ),
     "a removed group leaves no tombstone": Bug(
-        "remove_group.lua", 'redis.call("SET", k.tomb, now, "PX", remembers)'
+        "includes/discard_group.lua", 'redis.call("SET", k.tomb, now, "PX", remembers)'
     ),
     "a running group can be removed": Bug(
-        "remove_group.lua", "if not saga.is_terminal(state) then", "if false then"
+        "remove_group.lua", "if not saga.has_ended(state) then", "if false then"
     ),
     "a removed group leaves a ghost at work": Bug(
-        "remove_group.lua", 'redis.call("LREM", base .. "active", 1, id)'
+        "remove_group.lua",
+        'redis.call("LREM", base .. "active", 1, id) == 0 and redis.call("EXISTS", key) == 1',
+        'redis.call("EXISTS", key) == 1',
     ),
     "an ended group's jobs are kept": Bug(
         "includes/apply_retention.lua",
@@ -126,7 +130,89 @@ BUGS = {
         'set, keep = "failed", entry.on_fail',
         'set, keep = "failed", entry.on_complete',
     ),
-    "a removed group leaves its undos behind": Bug("remove_group.lua", "forget(k.undo, undos)"),
+    "a removed group leaves its undos behind": Bug(
+        "remove_group.lua", "remove_jobs(k.undo, undos)"
+    ),
+    # Interference by people and foreign clients.
+    "a completed member that is run again loses its undo": Bug(
+        "includes/trace_members.lua",
+        'redis.call("HSET", k.parent, "completed:" .. key, job.value or "null")',
+    ),
+    "a completed member that was run again and removed loses its undo": Bug(
+        "includes/trace_members.lua", "restore(key, job.value)", "local _ = restore"
+    ),
+    "a manual retry changes the ledger of a settled group": Bug(
+        "includes/mark_members.lua", "is_done and k.sealed or job[1]", "job[1]"
+    ),
+    "a member of a group that was given up runs": Bug(
+        "includes/mark_members.lua", "if doom and not job[2] then", "if false then"
+    ),
+    "a failed member is not doomed again": Bug(
+        "includes/mark_members.lua",
+        'redis.call("ZRANGE", k.failed, 0, -1)) do mark(key, false) end',
+        "{}) do mark(key, false) end",
+    ),
+    "a missing member that started is not undone": Bug(
+        "includes/trace_members.lua",
+        "elseif job.started or not job.added then",
+        "elseif not job.added then",
+    ),
+    "a missing member that may have started is not undone": Bug(
+        "includes/trace_members.lua",
+        "elseif job.started or not job.added then",
+        "elseif job.started then",
+    ),
+    "an undo does not wait for the second run of its member": Bug(
+        "includes/drop_pending.lua",
+        "if give_up_worker(k, base, id, now, grace) then running[key] = rerun[key] end",
+        "give_up_worker(k, base, id, now, grace)",
+    ),
+    "a completed member that waits for a second run stays in its queue": Bug(
+        "includes/drop_pending.lua", "if job[1] and not job[2] then", "if false then"
+    ),
+    "a job that 5.x retried in bulk counts as failed while it runs": Bug(
+        "includes/harvest.lua", "elseif job[1] and not job[2] then", "elseif false then"
+    ),
+    "a member whose hash was deleted counts as open": Bug(
+        "includes/harvest.lua", ' or redis.call("EXISTS", key) == 0'
+    ),
+    "a member in no list counts as pending": Bug(
+        "includes/take_out_missing.lua",
+        "not is_listed(queues, base, id, tonumber(timestamp), budget)",
+        "false",
+    ),
+    "a deleted hash is not noticed": Bug(
+        "includes/take_out_missing.lua",
+        'if not timestamp or redis.call("HEXISTS", k.jobs, key) == 0 then\n      lost = true',
+        "if not timestamp then\n      lost = false",
+    ),
+    "nobody is told that a late undo failed": Bug(
+        "includes/saga.lua",
+        "if no_undo_is_due and facts.undos_failed > 0 then event",
+        "if false then event",
+    ),
+    "failed undos stay out of their set": Bug(
+        "includes/restore_failed_undos.lua", 'redis.call("ZADD", base .. "failed", finished, id)'
+    ),
+    "a member in a long list holds up its group": Bug(
+        "includes/drop_jobs.lua", 'length > budget.longest and "never" or "later"', '"later"'
+    ),
+    "the removal of a group makes a ghost of a doomed member": Bug(
+        "remove_group.lua", 'if unsure[id] == "never" then', "if false then"
+    ),
+    "an answer contradicts itself": Bug(
+        "includes/derive_state.lua",
+        "local state = saga.next_state(group.state, facts)",
+        "local state = group.state",
+    ),
+    "jobs that a resume left behind wait for ever": Bug(
+        "includes/release_paused.lua", 'redis.call("RPUSH", base .. "wait", unpack(ids))'
+    ),
+    "a wake-up that a foreign worker took is lost": Bug(
+        "reclaim_wakeups.lua",
+        'for _, list in ipairs({ "active", "paused" }) do',
+        'for _, list in ipairs({ "paused" }) do',
+    ),
 }
 
 

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from jobgroup.definition.plan import Plan, plan_group
 from jobgroup.definition.spec import parse_group
 from jobgroup.model import names
-from jobgroup.store.store import GRACE
-from tests.sagas.histories.ground import QUEUES, Ground
+from jobgroup.model.snapshot import GroupState
+from jobgroup.store.store import GRACE, SettleResult
+from tests.sagas.histories.ground import BUDGETS, LONGEST, QUEUES, Ground
 from tests.sagas.histories.instant import run
 from tests.sagas.histories.look import Seen
 from tests.sagas.histories.model import Chosen, Group, Job, Member, undo_of
@@ -22,6 +23,7 @@ T = TypeVar("T")
 Definition = list[dict[str, Any]]
 
 A_LONG_WHILE = 3_600_000
+NOT_LISTED = {"gone", "lost", "orphaned"}
 
 
 class World:
@@ -47,7 +49,13 @@ class World:
         self.events: dict[str, list[str]] = {}
         self.undos_added: Counter[str] = Counter()
         self.last_event = dict.fromkeys(QUEUES, "0-0")
+        # Entries of the wake-up list that a foreign worker took.
+        self.stolen: set[str] = set()
+        # What was read after the last step, and after the step before it.
         self.seen: Seen
+        self.before: Seen
+        # Whether the last step of a stock client deleted events.
+        self.deleting = False
         # Whether the last step and its checks succeeded.
         self.sound = True
 
@@ -87,21 +95,86 @@ class World:
         assert self.do(self.store.create([planned(group_id, definition)])) == [True]
         self.look()
 
-    def vanish(self, job: Job) -> None:
+    def vanish(self, job: Job, booked: bool = True) -> None:
         """Record that a job was removed manually, which causes no wake-up."""
         group = self.group_of(job)
         if group and job.book == "open":
             group.unheard = True
-        job.vanish()
+        job.vanish(booked)
+        if holder := self.holders.pop(job.id, None):
+            self.late_holders.append(holder)
+
+    def forget_history(self, queue: str) -> None:
+        """Record that the event stream of a queue was deleted."""
+        for job in self.jobs:
+            if job.queue == queue:
+                job.history.clear()
+        self.last_event[queue] = "0-0"
+
+    def can_be_taken(self, queue: str) -> list[Job]:
+        """Return the jobs of a queue that a worker may take."""
+        if queue in self.seen.paused:
+            return []
+        aside = self.seen.aside[queue]
+        return [job for job in self.at("waiting", queue=queue) if job.id not in aside]
+
+    @property
+    def long_queues(self) -> set[str]:
+        """Return the queues whose lists were too long to search before the last step."""
+        if self.budget > min(BUDGETS):
+            return set()
+        lists = (self.before.lists, self.before.aside)
+        return {queue for each in lists for queue, ids in each.items() if len(ids) > LONGEST}
+
+    def add_foreign(self, queue: str) -> None:
+        """Add a job that belongs to no group."""
+        job_id = f"f{sum(job.id.startswith('f') for job in self.strays)}"
+        self.do(self.queues[queue].add(job_id))
+        self.strays.append(Job(job_id, queue, book="nowhere"))
 
     def forget(self, group_id: str) -> None:
-        """Record that a group was removed with all its jobs except the active ones."""
+        """Record that a group was removed with all its jobs.
+
+        An active job stays, and one that waits in a list that is too long to search.
+        """
         group = self.groups.pop(group_id, None) or self.leaving.pop(group_id)
+        self.observe()
+        listed = {job_id for job_id, _ in self.seen.places}
         for job in group.jobs:
             job.book = "nowhere"
             is_let_go = job.id in self.let_go and job.place != "gone"
-            if (job.place == "active" and job.locked) or is_let_go:
+            is_stuck = job.place == "waiting" and job.queue in self.long_queues
+            if is_stuck and job.id in listed:
+                job.doomed = job.unkept_if_failed = True
                 self.strays.append(job)
+            elif (job.place == "active" and job.locked) or is_let_go:
+                self.strays.append(job)
+
+    def discard(self, group: Group) -> None:
+        """Record that a group was deleted because its owning queue was; its jobs stay."""
+        assert group.ended, f"{group.id} has not ended, but it was discarded"
+        assert group.queue not in self.seen.meta, f"the queue of {group.id} exists"
+        self.groups.pop(group.id, None)
+        self.leaving.pop(group.id, None)
+        for job in group.jobs:
+            job.book = "nowhere"
+            self.strays.append(job)
+
+    def note_review(self) -> None:
+        """Change the model as a review of all groups changes Redis."""
+        self.observe()
+        for group in [*self.groups.values(), *self.leaving.values()]:
+            if self.seen.groups[group.id] is None:
+                self.discard(group)
+                continue
+            for member in group.members:
+                if member.place == "lost" and member.id not in self.seen.hashed:
+                    member.maybe_started = member.maybe_started or member.starts > 0
+                    member.vanish()
+            if group.state != "ACTIVE":
+                for undo in group.undos:
+                    if undo.place == "orphaned":
+                        undo.place = "failed"
 
     def remove_piece(self, group_id: str) -> bool:
         """Make one call of a removal; return whether work is left."""
@@ -115,10 +188,23 @@ class World:
         )
         return bool(self.do(call))
 
-    def settle(self, group_id: str, token: str, request: str = "", patient: bool = True) -> bool:
+    def settle(
+        self, group_id: str, request: str = "", patient: bool = True, queue: str = ""
+    ) -> bool:
         """Settle once; return whether the group was repaired."""
         grace = GRACE if patient else 0
-        (settled,) = self.do(self.store.settle([(group_id, token)], request, grace))
+        (settled,) = self.do(self.store.settle([group_id], request, grace, queue))
+        return self.note_result(group_id, settled, request, patient)
+
+    def settle_wakeup(self) -> None:
+        """Settle the first group of the wake-up list."""
+        ((entry, settled),) = self.do(self.store.settle_wakeups())
+        self.note_result(names.group_of_wakeup(entry), settled)
+
+    def note_result(
+        self, group_id: str, settled: SettleResult, request: str = "", patient: bool = True
+    ) -> bool:
+        """Settle in the model what a call settled; return whether the group was repaired."""
         if isinstance(settled, Exception):
             raise settled
         self.observe()
@@ -134,9 +220,10 @@ class World:
         chosen = Chosen(
             cancelled={job for job, status in self.seen.statuses.items() if status == "cancelled"},
             undone={job.removesuffix("-undo") for job in self.undos_added},
-            given_up={job.id for job in group.members} - {job for job, _ in self.seen.places},
+            hashed=self.seen.hashed,
             missed=self.seen.missed,
             more=more,
+            long_queues=self.long_queues,
         )
         group.settle(chosen, self.budget, request, patient)
 
@@ -145,21 +232,30 @@ class World:
         for _ in range(100):
             if not self.seen.wakeups:
                 return
-            token = self.seen.wakeups[0]
-            self.settle(names.group_of_wakeup(token), token)
+            self.settle_wakeup()
         raise AssertionError(f"the wake-up list does not become empty: {self.seen.wakeups}")
 
     # Checks.
 
-    def look(self) -> None:
-        """Read Redis and compare it with the model."""
+    def look(self, deleting: bool = False) -> None:
+        """Read Redis and compare it with the model; a step may have deleted events."""
+        self.deleting = deleting
         self.observe()
+        self.deleting = False
         self.check()
 
     def observe(self) -> None:
+        before = getattr(self, "seen", None)
         gone = [group_id for group_id in self.definitions if group_id not in self.groups]
         groups = [*self.groups, *self.leaving, *gone[-2:]]
         self.seen = self.do(self.looker.look(self.last_event, list(dict.fromkeys(groups))))
+        self.before = before or self.seen
+        for queue in self.before.streams - self.seen.streams:
+            # Only the removal of the last group that used the queue deletes it.
+            jobs = [job for group in self.groups.values() for job in group.jobs]
+            users = {job.id for job in jobs if job.queue == queue and job.history}
+            assert not users or self.deleting, f"the events of {users} were deleted"
+            self.forget_history(queue)
         for queue, event_id, fields in self.seen.events:
             self.last_event[queue] = event_id
             kind = fields["event"]
@@ -179,7 +275,7 @@ class World:
 
     def check(self) -> None:
         assert self.seen.ghosts == [], "these jobs are in a queue, but have no hash"
-        there = sorted((job.id, job.place) for job in self.jobs if job.place != "gone")
+        there = sorted((job.id, job.place) for job in self.jobs if job.place not in NOT_LISTED)
         same("jobs", self.seen.places, there)
         booked = [job for group in self.groups.values() for job in group.jobs]
         known = [(job_id, book) for job_id, book in self.seen.books if not self.is_leaving(job_id)]
@@ -205,9 +301,11 @@ class World:
         return job_id.split("-")[0] in self.leaving
 
     def check_group(self, group: Group) -> None:
-        state = self.seen.groups[group.id]
-        assert state is not None
+        read = self.seen.groups[group.id]
+        assert read is not None
+        derived, state = read.derived, read.group
         same("state", state.state, group.state)
+        self.check_answer(state, derived)
         same("counts", {name: getattr(state, name) for name in group.counts}, group.counts)
         statuses = {member.id: member.status for member in group.members}
         same("statuses", {name: self.seen.statuses[name] for name in statuses}, statuses)
@@ -220,10 +318,22 @@ class World:
         for member in group.members:
             if added := self.undos_added[f"{member.id}-undo"]:
                 assert added == 1, f"{member.id} was undone twice"
-                assert member.ever_completed or (member.when == "Started" and member.starts)
+                started = member.starts or "added" not in member.history
+                assert member.ever_completed or (member.when == "Started" and started)
         if not group.ended:
-            looked_at = group.id in self.seen.unfinished or self.seen.is_woken(group.id)
+            stolen = {names.group_of_wakeup(entry) for entry in self.stolen}
+            looked_at = group.id in self.seen.parked or self.seen.is_woken(group.id)
+            looked_at = looked_at or group.id in stolen
             assert looked_at, f"no wake-up and no resync will settle {group.id}"
+
+    def check_answer(self, state: GroupState, derived: str) -> None:
+        """Check that the answer of get_group_state does not contradict itself."""
+        assert derived == state.state or not state.ended
+        done = state.completed_count == state.total_jobs
+        assert derived != "COMPLETED" or done
+        assert derived != "ACTIVE" or (not done and not state.failed_count)
+        finished = state.undone_count + state.undo_failed_count
+        assert finished <= state.undo_count
 
     def check_settled(self, group: Group) -> None:
         """Check that no work is left for a driver."""
@@ -231,7 +341,8 @@ class World:
             assert group.ended, f"all jobs of {group.id} have ended, but it is {group.state}"
         if group.state == "ACTIVE":
             assert all(member.book in {"open", "done"} for member in group.members)
-        if group.all_ended and group.state != "COMPLETED" and not group.deaf:
+            assert not any(m.place == "lost" and m.book == "open" for m in group.members)
+        if group.all_ended and group.state != "COMPLETED":
             assert not any(member.wants_undo for member in group.members)
 
     def check_removed(self) -> None:

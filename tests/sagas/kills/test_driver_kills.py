@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from jobgroup import Driver, GroupState, JobGroups, Store, connect
+from jobgroup.model import names
 from testbed.servers.redis import RedisServer
 from testbed.servers.stock import StockClient, fails_for_good, returns
 from testbed.support.waiting import eventually
@@ -96,7 +97,7 @@ async def assert_undone_once(groups: JobGroups, group_id: str, members: int) -> 
     entries: Any = await groups.store.redis.xrange(f"{PREFIX}:payments:events")
     told = [fields["event"] for _, fields in entries if fields.get("groupId") == group_id]
     assert told == ["group:compensating", "group:failed"]
-    assert await groups.store.wakeups.first(10) == []
+    assert await groups.store.redis.llen(names.wakeups_key(PREFIX)) == 0
 
 
 @pytest.mark.parametrize(

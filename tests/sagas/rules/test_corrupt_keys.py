@@ -4,6 +4,7 @@ import pytest
 from redis.asyncio import Redis
 
 from jobgroup import CorruptKeyError, Driver
+from jobgroup.model import names
 from testbed.support.sagas import Sagas
 
 JOBS = [{"name": "pay", "queueName": "payments"}]
@@ -24,11 +25,12 @@ async def test_a_corrupt_group_does_not_affect_others(
         with pytest.raises(CorruptKeyError, match=f"Group {corrupt} cannot be read"):
             await store.read(corrupt)
         assert [each.id for each in await store.read_many([corrupt, sound])] == [sound]
-        answers = await store.settle([(corrupt, ""), (sound, "")])
+        answers = await store.settle([corrupt, sound])
         assert [isinstance(each, Exception) for each in answers] == [True, False]
         errors: list[str] = []
         driver = Driver(store, on_error=lambda group_id, _: errors.append(group_id))
-        await driver.resync()
+        await redis.rpush(names.wakeups_key(prefix), corrupt, sound)
+        await driver.drain()
         assert errors == [corrupt]
     finally:
         await (redis.hset(key, field, before) if before else redis.hdel(key, field))

@@ -145,11 +145,13 @@ async def test_a_paused_queue_keeps_members_and_undos_until_it_resumes(
         await client.manage(queue, "pause")
     order = await sagas.add(job("charge"), job("reserve"), undos={"charge": undo("refund")})
     charge, reserve = (member.job_id for member in order.jobs)
-    assert await waiting(sagas, "payments:paused") == [charge, reserve]
+    # 5.x moves the list of a paused queue, later versions leave it in place.
+    held = "paused" if client.flavour == "bullmq5" else "wait"
+    assert await waiting(sagas, f"payments:{held}") == [charge, reserve]
 
     await client.manage("payments", "resume")
     await sagas.reaches(order.group_id, state="COMPENSATING", completed_count=1)
-    assert await waiting(sagas, "payments:compensation:paused") == [f"{charge}-undo"]
+    assert await waiting(sagas, f"payments:compensation:{held}") == [f"{charge}-undo"]
     await client.manage("payments:compensation", "resume")
     ended = await sagas.ends(order.group_id)
     assert (ended.state, ended.undone_count) == ("FAILED", 1)

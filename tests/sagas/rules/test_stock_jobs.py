@@ -38,14 +38,13 @@ ALLOWED = (
     Allowed("groups*", "the group itself"),
     Allowed("job * parentKey", "the ledger: BullMQ records the end of a job at its parent"),
     Allowed("job * parent", "the ledger"),
+    Allowed("job * returnvalue", "null from the start: a job without it was run again"),
     Allowed("job * opts group", "shows stock clients that a job belongs to a group"),
     Allowed("job * opts removeOn*", "a job removed before its group ends could not be undone"),
     Allowed("job * opts jobId", "stock clients store that the caller chose the id"),
     Allowed("job * opts timestamp", "set by this test instead of the clock of a stock client"),
     Allowed("job * opts delay", "Python writes a default value", ("python",)),
     Allowed("job * data", "Python escapes characters that are not ASCII", ("python",)),
-    Allowed("wait", "later versions keep jobs of a paused queue here", FLAVOURS[1:], "paused*"),
-    Allowed("paused", "ours: 5.x loses jobs in wait, others read both", FLAVOURS[1:], "paused*"),
 )
 
 # The jobs that are added to the queue, in order.

@@ -1,0 +1,130 @@
+"""Pages of groups that a resync reviews, and groups that foreign clients took from the driver.
+
+Every call does a bounded part of the work, so that Redis answers others in between.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from redis.asyncio import Redis
+
+from jobgroup.definition.plan import pack
+from jobgroup.model import names
+from jobgroup.model.clock import TOMBSTONE_MS, now_ms
+from jobgroup.model.snapshot import State
+from jobgroup.store.observer import SILENT, Observer
+from jobgroup.store.replies import read_value
+from jobgroup.store.scripts import FOLDER, Script, load
+
+PAGE = 100
+INDEX_PAGE = 500
+EVENTS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """The last group of a page, and its score. An empty cursor begins a pass or ends it."""
+
+    cursor: str = ""
+    score: str = "0"
+
+
+@dataclass(frozen=True, slots=True)
+class Review(Cursor):
+    """A page of review_groups.lua."""
+
+    due: list[str] = field(default_factory=list)
+    discarded: list[str] = field(default_factory=list)
+    queues: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Unparked(Cursor):
+    """A page of find_unparked.lua."""
+
+    unparked: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaimed:
+    """What foreign clients had taken from the wake-up list."""
+
+    groups: list[str]
+    workers: list[str]
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What new events of a queue say about groups."""
+
+    last: str
+    groups: list[str] = field(default_factory=list)
+    cleaned: bool = False
+    more: bool = False
+
+
+Page = TypeVar("Page", bound=Cursor)
+
+
+class Reviews:
+    """The groups of one Redis, page by page."""
+
+    def __init__(
+        self, redis: Redis, prefix: str, folder: Path = FOLDER, observer: Observer = SILENT
+    ) -> None:
+        self._redis = redis
+        self._prefix = prefix
+        self._review = load("review_groups", folder, observer)
+        self._find_unparked = load("find_unparked", folder, observer)
+        self._reclaim = load("reclaim_wakeups", folder, observer)
+        self._read_hints = load("read_hints", folder, observer)
+
+    async def review(self, state: State, after: Cursor) -> Review:
+        """Review the parked groups of a state after a cursor."""
+        slots = {"state": state, "now": now_ms(), "limit": PAGE, "remembers": TOMBSTONE_MS}
+        return await self._page(Review, self._review, after, **slots)
+
+    async def unparked(self, queue: str, after: Cursor) -> Unparked:
+        """Find groups of an owning queue that are not parked."""
+        return await self._page(Unparked, self._find_unparked, after, queue=queue, limit=INDEX_PAGE)
+
+    async def _page(self, kind: type[Page], script: Script, after: Cursor, **slots: Any) -> Page:
+        reply = await script(
+            self._redis,
+            parked=names.parked_key(self._prefix),
+            prefix=self._prefix,
+            cursor=after.cursor,
+            score=after.score,
+            **slots,
+        )
+        return read_value(kind, names.ledger_key(self._prefix), reply)
+
+    async def owning_queues(self) -> list[str]:
+        """Return the queues that own a group."""
+        found = await cast(Any, self._redis.smembers(names.owning_queues_key(self._prefix)))
+        return sorted(found)
+
+    async def reclaim(self) -> Reclaimed:
+        """Put groups back on the wake-up list that foreign clients took from it."""
+        reply = await self._reclaim(
+            self._redis, wakeups=names.wakeups_key(self._prefix), prefix=self._prefix, limit=PAGE
+        )
+        return read_value(Reclaimed, names.ledger_key(self._prefix), reply)
+
+    async def hints(self, queues: Mapping[str, str]) -> dict[str, Hints]:
+        """Read the events of queues after an id each; skip a queue that cannot be read."""
+        replies = await self._read_hints(
+            self._redis,
+            marker=names.marker_key(self._prefix),
+            prefix=self._prefix,
+            queues=pack([{"queue": queue, "after": after} for queue, after in queues.items()]),
+            limit=EVENTS,
+        )
+        return {
+            queue: read_value(Hints, f"Queue {queue}", reply)
+            for queue, reply in zip(queues, replies, strict=True)
+            if not isinstance(reply, Exception)
+        }

@@ -1,0 +1,31 @@
+--[[
+  Search the newest events of a queue for what happened to some of its jobs.
+
+  Returns for each id a table: `added` if the search reached the first event of the job, `started` if a worker
+  took it, `value` if it completed. The search reads at most `budget.events`, and streams are trimmed: a job
+  whose first event was not found may have started.
+]]
+local function read_history(base, ids, budget)
+  local history, left, last = {}, #ids, "+"
+  for _, id in ipairs(ids) do history[id] = {} end
+  while left > 0 and budget.events > 0 do
+    local entries = redis.call("XREVRANGE", base .. "events", last, "-", "COUNT", 1000)
+    if #entries == 0 then break end
+    for _, entry in ipairs(entries) do
+      -- BullMQ writes the fields in this order: event, jobId, and what belongs to the event.
+      local kind, id = entry[2][2], entry[2][4]
+      local job = history[id]
+      if job and not job.added then
+        if kind == "added" then
+          job.added, left = true, left - 1
+        elseif kind == "active" then
+          job.started = true
+        elseif kind == "completed" then
+          job.started, job.value = true, job.value or entry[2][6]
+        end
+      end
+    end
+    budget.events, last = budget.events - #entries, "(" .. entries[#entries][1]
+  end
+  return history
+end

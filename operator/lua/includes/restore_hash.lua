@@ -1,0 +1,38 @@
+--[[
+  Restore the hash of a running group from its ledger, and request to give the group up: removeAllQueueData of
+  its owning queue has deleted the hash together with all jobs of that queue.
+
+  Returns whether there was anything to restore.
+]]
+-- @include call_in_batches
+-- @include names
+local function restore_hash(k, prefix, gid, queue, now)
+  local statuses, name = {}, gid
+  local function add(keys, status)
+    for _, key in ipairs(keys) do
+      statuses[#statuses + 1] = key
+      statuses[#statuses + 1] = status
+      local opts = redis.call("HGET", key, "opts")
+      if opts then name = cjson.decode(opts).group.name end
+    end
+  end
+  add(redis.call("SMEMBERS", k.open), "pending")
+  add(redis.call("HKEYS", k.done), "completed")
+  add(redis.call("ZRANGE", k.failed, 0, -1), "failed")
+  if #statuses == 0 then return false end
+
+  local undos = 0
+  for _, member in ipairs(redis.call("HVALS", k.undo)) do
+    if string.sub(member, 1, #prefix + 1) == prefix .. ":" then undos = undos + 1 end
+  end
+  redis.call("HSET", k.parent, "requested", "the queue " .. queue .. " was deleted")
+  redis.call("HSET", k.group, "name", name, "state", undos > 0 and "COMPENSATING" or "ACTIVE",
+    "createdAt", now, "updatedAt", now, "totalJobs", #statuses / 2, "completedCount", "0", "failedCount", "0",
+    "cancelledCount", "0", "compensation", "{}", "revision", "1", "undoCount", undos, "failedAt", now)
+  local owner = redis.call("HMGET", k.parent, "owner", "resource")
+  if owner[2] then redis.call("HSET", k.group, "owner", owner[1], "resource", owner[2]) end
+  call_in_batches("HSET", k.jobs, statuses)
+  redis.call("ZADD", k.index, now, gid)
+  redis.call("SADD", k.queues, queue)
+  return true
+end

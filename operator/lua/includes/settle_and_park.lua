@@ -1,0 +1,65 @@
+--[[
+  Settle one group and park it; restore it first if somebody deleted some of its keys. `token` is its entry of
+  the wake-up list, or empty. `queue` is its owning queue, or empty; it is needed only if the pseudo parent is
+  gone.
+
+  Returns false if there is no such group, an error reply, or the reply of settle_group.lua and the number of
+  members.
+]]
+-- @include find_group
+-- @include names
+-- @include owned_keys
+-- @include restore_parent
+-- @include restore_hash
+-- @include settle
+-- @include park
+-- @include snapshot
+local function settle_and_park(prefix, gid, queue, now, token, request, grace)
+  local parent = names.job_key(prefix, "_jobgroups", gid)
+  local k, problem = find_group(parent, prefix, gid)
+  if problem == "NEWERFORMAT" then return redis.error_reply("NEWERFORMAT " .. gid) end
+  if problem then
+    local known = redis.call("HGET", parent, "queue")
+    local restored = false
+    if known then
+      -- An ended group whose hash is gone has nothing left to do; review_groups discards it.
+      if redis.call("ZSCORE", k.ended, gid) then
+        redis.call("LREM", k.wakeups, 1, token)
+        return false
+      end
+      restored = restore_hash(k, prefix, gid, known, now)
+    elseif queue ~= "" then
+      k = keys_of(prefix, gid, queue)
+      restored = redis.call("EXISTS", k.group) == 1
+      if restored then restore_parent(k, prefix, queue) end
+    end
+    if not restored then
+      redis.call("LREM", k.wakeups, 1, token)
+      -- find_unparked finds a group that is not parked, if its hash is left.
+      redis.call("ZREM", k.parked, gid, names.undo_id(gid))
+      if known then redis.call("UNLINK", unpack(owned_keys(k))) end
+      return false
+    end
+  end
+
+  local function counts() return redis.call("HMGET", k.group, "revision", "undoCount", "undoneCount", "undoFailedCount") end
+  local was, was_open = counts(), redis.call("SCARD", k.open)
+  local state, before, more, open = settle(k, prefix, gid, now, request, grace)
+  local is = counts()
+  -- While members of a compensating group are open, drivers settle it again and again.
+  local repaired = token == "" and request == "" and (state ~= before or was[2] ~= is[2])
+    and not (before == "COMPENSATING" and was_open > 0)
+    and not redis.call("LPOS", k.wakeups, gid) and not redis.call("LPOS", k.wakeups, names.undo_id(gid))
+  park(k, gid, state, more, token)
+  local group = snapshot(k, gid)
+  return cjson.encode({
+    changed = was[1] ~= is[1],
+    more = more,
+    open = open,
+    repaired = repaired,
+    before = before,
+    undone = (is[3] or 0) - (was[3] or 0),
+    undoFailed = (is[4] or 0) - (was[4] or 0),
+    group = group,
+  }), tonumber(group.totalJobs)
+end

@@ -1,0 +1,111 @@
+"""Queues that are paused or long, by whichever version: no group hangs and no call spins."""
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from testbed.servers.stock import StockClient
+from testbed.support.fixtures import ClientStarter, QueueNamer
+from testbed.support.sagas import Sagas, job, undo
+
+
+async def test_members_wait_where_the_client_that_paused_the_queue_looks(
+    sagas: Sagas, client: StockClient
+) -> None:
+    await client.work("payments")
+    await client.manage("payments", "pause")
+    orders = [await sagas.add(job("charge")) for _ in range(2)]
+    await client.manage("payments", "resume")
+    for order in orders:
+        assert (await sagas.ends(order.group_id)).state == "COMPLETED"
+
+
+async def test_jobs_of_others_survive_members_in_a_paused_queue(
+    sagas: Sagas, start_client: ClientStarter, queue: QueueNamer
+) -> None:
+    queue("payments")
+    newer, older = await start_client("bullmq6"), await start_client("bullmq5")
+    await newer.manage("payments", "pause")
+    await newer.add("payments", "foreign")
+    await sagas.add(job("charge"))
+    await older.manage("payments", "resume")
+    await newer.work("payments")
+    await newer.heard("completed", name="foreign")
+    await newer.heard("completed", name="charge")
+
+
+async def test_a_member_whose_list_was_destroyed_fails_its_group(
+    sagas: Sagas, start_client: ClientStarter, queue: QueueNamer
+) -> None:
+    queue("payments")
+    newer, older = await start_client("bullmq6"), await start_client("bullmq5")
+    order = await sagas.add(
+        job("charge"), job("reserve", "inventory"), undos={"reserve": undo("restock")}
+    )
+    await newer.work("inventory")
+    await newer.heard("completed", name="reserve")
+    await newer.manage("payments", "pause")
+    await older.add("payments", "foreign")  # goes to the list `paused`
+    await older.manage("payments", "resume")  # replaces the list `wait` with it
+    assert await sagas.redis.lpos(f"{sagas.prefix}:payments:wait", order.jobs[0].job_id) is None
+    await newer.work("inventory:compensation")
+    assert await sagas.driver.resync() == 1
+    ended = await sagas.ends(order.group_id)
+    assert (ended.state, ended.undone_count) == ("FAILED", 1)
+    assert ended.reason == "removed from its queue"
+    assert not await sagas.redis.exists(order.jobs[0].job_key)
+    await older.work("payments")
+    await older.heard("completed", name="foreign")
+
+
+async def test_members_that_a_resume_left_behind_are_released(
+    sagas: Sagas, start_client: ClientStarter
+) -> None:
+    client = await start_client("python")
+    order = await sagas.add(job("charge"))
+    # The Python client moves at most 7,000 jobs of a queue that 5.x paused.
+    payments = f"{sagas.prefix}:payments"
+    await sagas.redis.rename(f"{payments}:wait", f"{payments}:paused")
+    await client.work("payments")
+    await sagas.driver.resync()
+    assert (await sagas.ends(order.group_id)).state == "COMPLETED"
+
+
+@pytest.mark.parametrize("flavour", ["bullmq6"])
+async def test_a_group_in_a_list_that_is_too_long_to_search_ends(
+    sagas: Sagas, redis: Redis, prefix: str, client: StockClient
+) -> None:
+    await client.manage("payments", "pause")
+    wait, filler = f"{prefix}:payments:wait", [f"filler-{n}" for n in range(1000)]
+
+    async def fill() -> None:
+        pipeline = redis.pipeline()
+        for _ in range(200):
+            pipeline.lpush(wait, *filler)
+        await pipeline.execute()
+
+    await fill()
+    order = await sagas.add(job("charge"), job("charge"), undos={"charge": undo("refund")})
+    other = await sagas.add(job("notify", "mails"))
+    await fill()
+    calls = sagas.driver.counters.calls
+    assert (await sagas.groups.cancel_group(order.group_id)).state == "FAILED"
+    ended = await sagas.ends(order.group_id)
+    assert (ended.cancelled_count, ended.undo_count) == (2, 0)
+    assert sagas.driver.counters.calls - calls < 10
+    await client.work("mails")
+    assert (await sagas.ends(other.group_id)).state == "COMPLETED"
+
+    async with asyncio.timeout(60):
+        await sagas.groups.remove_group(order.group_id)
+    # Their entries are still in the list, so their hashes are kept until a worker takes them.
+    assert await redis.exists(*(member.job_key for member in order.jobs)) == 2
+    for name in filler:
+        await redis.lrem(wait, 0, name)
+    await client.work("payments")
+    await client.manage("payments", "resume")
+    for member in order.jobs:
+        await client.heard("failed", id=member.job_id)
+    assert client.count("started", name="charge") == 0
+    assert await redis.exists(*(member.job_key for member in order.jobs)) == 0

@@ -1,0 +1,151 @@
+"""Members that people run again keep their undos; none runs after its group was given up."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jobgroup import GroupNode
+from testbed.servers.stock import StockClient, fails, fails_for_good, hangs, returns
+from testbed.support.fixtures import ClientStarter
+from testbed.support.sagas import GROUP_EVENTS, Sagas, job, undo
+
+UNDOS = {"charge": undo("refund", attempts=1)}
+RETRIES = [
+    pytest.param(
+        lambda job_id: {"method": "retry", "args": ["completed"], "job": job_id}, id="one"
+    ),
+    pytest.param(lambda _: {"method": "retryJobs", "args": [{"state": "completed"}]}, id="in-bulk"),
+]
+Retry = Callable[[str], dict[str, Any]]
+
+
+async def order_with_a_charge(sagas: Sagas, client: StockClient) -> GroupNode:
+    """Create an order whose charge has completed."""
+    order = await sagas.add(job("charge"), job("reserve", "inventory"), undos=UNDOS)
+    await client.work("payments", {"charge": returns("tx-1")})
+    await client.heard("completed", name="charge")
+    return order
+
+
+async def run_again(client: StockClient, order: GroupNode, retry: Retry) -> None:
+    call = retry(order.jobs[0].job_id)
+    await client.manage("payments", call["method"], *call["args"], job=call.get("job"))
+
+
+async def the_only_refund(sagas: Sagas, client: StockClient, order: GroupNode) -> Any:
+    """Return the data of the refund, after the group has ended and was reviewed once more."""
+    await client.work("payments:compensation")
+    assert (await sagas.ends(order.group_id)).state == "FAILED"
+    await sagas.driver.resync()
+    assert client.count("started", name="refund") == 1
+    return (await client.heard("started", name="refund"))["data"]
+
+
+@pytest.mark.parametrize("retry", RETRIES)
+async def test_a_completed_member_that_waits_for_another_run_is_undone(
+    sagas: Sagas, client: StockClient, retry: Retry
+) -> None:
+    order = await order_with_a_charge(sagas, client)
+    await client.manage("payments", "pause")
+    await run_again(client, order, retry)
+    await client.work("inventory", {"reserve": fails_for_good()})
+    refund = await the_only_refund(sagas, client, order)
+    assert refund["originalReturnValue"] == "tx-1"
+    await client.manage("payments", "resume")
+    assert client.count("started", name="charge") == 1
+
+
+@pytest.mark.parametrize("retry", RETRIES)
+async def test_a_completed_member_whose_second_run_fails_is_undone(
+    sagas: Sagas, client: StockClient, retry: Retry
+) -> None:
+    order = await order_with_a_charge(sagas, client)
+    await client.work("unused", {"charge": fails_for_good()})
+    await run_again(client, order, retry)
+    await client.heard("failed", name="charge")
+    # A bulk retry of 5.x does not change the ledger, so that the second run is not counted.
+    await client.work("inventory", {"reserve": fails_for_good()})
+    refund = await the_only_refund(sagas, client, order)
+    assert refund["originalReturnValue"] == "tx-1"
+
+
+@pytest.mark.parametrize("retry", RETRIES)
+async def test_an_undo_waits_for_the_second_run_of_its_member(
+    sagas: Sagas, client: StockClient, retry: Retry
+) -> None:
+    order = await order_with_a_charge(sagas, client)
+    await client.work("unused", {"charge": hangs(returns("tx-2"))})
+    await run_again(client, order, retry)
+    await client.heard("started", name="charge", after=len(client.reports) - 1)
+    await client.work("payments:compensation")
+    await client.work("inventory", {"reserve": fails_for_good()})
+    await sagas.reaches(order.group_id, state="COMPENSATING")
+    await sagas.driver.resync()
+    assert (await sagas.read(order.group_id)).undo_count == 0
+    await client.release("charge")
+    refund = await the_only_refund(sagas, client, order)
+    assert refund["originalReturnValue"] in {"tx-1", "tx-2"}
+
+
+async def test_a_completed_member_that_was_run_again_and_removed_is_undone(
+    sagas: Sagas, client: StockClient
+) -> None:
+    order = await order_with_a_charge(sagas, client)
+    await client.manage("payments", "pause")
+    await client.manage("payments", "retry", "completed", job=order.jobs[0].job_id)
+    await client.manage("payments", "remove", job=order.jobs[0].job_id)
+    await client.work("inventory", {"reserve": fails_for_good()})
+    refund = await the_only_refund(sagas, client, order)
+    assert refund["originalReturnValue"] == "tx-1"
+    await client.manage("payments", "resume")
+
+
+async def test_a_member_of_a_completed_group_that_runs_again_changes_nothing(
+    sagas: Sagas, client: StockClient
+) -> None:
+    order = await sagas.add(job("charge"), undos=UNDOS)
+    await client.work("payments", {"charge": returns("tx-1")})
+    assert (await sagas.ends(order.group_id)).state == "COMPLETED"
+    await client.work("unused", {"charge": fails_for_good()})
+    await client.manage("payments", "retry", "completed", job=order.jobs[0].job_id)
+    await client.heard("failed", name="charge")
+    await sagas.driver.resync()
+    after = await sagas.read(order.group_id)
+    assert (after.state, after.completed_count, after.failed_count) == ("COMPLETED", 1, 0)
+    assert await sagas.statuses(order.group_id) == ["completed"]
+
+
+async def test_an_active_member_with_attempts_left_does_not_run_again(
+    sagas: Sagas, client: StockClient
+) -> None:
+    order = await sagas.add(job("charge"), job("reserve", "inventory", attempts=5))
+    await client.work("inventory", {"reserve": hangs(fails(5))})
+    await client.heard("started", name="reserve")
+    await client.work("payments", {"charge": fails_for_good()})
+    await sagas.reaches(order.group_id, state="COMPENSATING")
+    await client.release("reserve")
+    assert (await sagas.ends(order.group_id)).state == "FAILED"
+    assert client.count("started", name="reserve") == 1
+
+
+async def test_a_member_that_completes_after_the_end_is_undone_once(
+    sagas: Sagas, start_client: ClientStarter
+) -> None:
+    client = await start_client("bullmq5")
+    await client.listen("payments", *GROUP_EVENTS)
+    order = await sagas.add(job("charge"), undos=UNDOS)
+    await client.work("payments", {"charge": fails(1, then="tx-1")})
+    assert (await sagas.ends(order.group_id)).state == "FAILED"
+    # A bulk retry of 5.x wakes nobody. The first one consumes the mark that keeps the job from
+    # running, the second one runs it.
+    await client.manage("payments", "retryJobs")
+    await client.heard("failed", name="charge", reason=f"group {order.group_id} was given up")
+    await client.manage("payments", "retryJobs")
+    await client.heard("completed", name="charge")
+    await sagas.driver.resync()
+    await client.work("payments:compensation", {"refund": fails_for_good()})
+    after = await sagas.reaches(order.group_id, state="FAILED_COMPENSATION")
+    assert (after.completed_count, after.undo_count, after.undo_failed_count) == (1, 1, 1)
+    ends = [fields["state"] for _, fields in await sagas.told(client, "payments")]
+    assert ends == ["FAILED", "FAILED_COMPENSATION"]

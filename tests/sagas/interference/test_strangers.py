@@ -1,0 +1,81 @@
+"""Foreign clients that use the pseudo queue as a queue: every group still ends."""
+
+from collections.abc import Callable
+
+import pytest
+
+from jobgroup.model import names
+from testbed.servers.stock import StockClient
+from testbed.support.fixtures import ClientStarter
+from testbed.support.sagas import Sagas, job, undo
+from testbed.support.waiting import eventually
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> Callable[[str], bool]:
+    return lambda text: any(text in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("removes", [False, True], ids=["keeps", "removes"])
+async def test_a_worker_that_takes_wake_ups_loses_no_group(
+    sagas: Sagas, client: StockClient, removes: bool, logged: Callable[[str], bool]
+) -> None:
+    kept = {"count": 0 if removes else 1000}
+    await client.work(names.LEDGER_QUEUE, name="stranger", removeOnComplete=kept)
+    await client.work("payments")
+    orders = [await sagas.add(job("charge")) for _ in range(20)]
+    for order in orders:
+        await client.heard("completed", id=order.jobs[0].job_id)
+    await client.end()
+    for _ in range(2):
+        await sagas.driver.resync()
+        await sagas.driver.drain()
+    assert [(await sagas.read(order.group_id)).state for order in orders] == ["COMPLETED"] * 20
+    if not removes and any(report.get("name") is None for report in client.reports):
+        assert logged("only drivers may use this queue")
+
+
+async def test_a_group_that_was_removed_as_a_job_is_given_up_and_undone(
+    sagas: Sagas, start_client: ClientStarter
+) -> None:
+    client = await start_client("bullmq6")
+    order = await sagas.add(
+        job("charge"), job("reserve", "inventory"), undos={"charge": undo("refund")}
+    )
+    await client.work("payments")
+    await client.heard("completed", name="charge")
+    await client.manage(names.LEDGER_QUEUE, "remove", job=order.group_id)
+    await client.work("payments:compensation")
+    await sagas.driver.resync()
+    ended = await sagas.ends(order.group_id)
+    assert (ended.state, ended.failed_count, ended.undone_count) == ("FAILED", 1, 1)
+
+
+async def test_groups_that_were_cleaned_as_jobs_are_put_back(
+    sagas: Sagas, start_client: ClientStarter
+) -> None:
+    client = await start_client("bullmq6")
+    order = await sagas.add(job("charge"), job("reserve", "inventory"))
+    # It deletes the ledger, but not the members.
+    cleaned = await client.manage(names.LEDGER_QUEUE, "clean", -10_000, 10, "waiting-children")
+    assert cleaned == [order.group_id]
+    await sagas.driver.resync()
+    await client.work("payments")
+    await client.work("inventory")
+    assert (await sagas.ends(order.group_id)).state == "COMPLETED"
+
+
+async def test_a_paused_pseudo_queue_is_resumed(
+    sagas: Sagas, start_client: ClientStarter, logged: Callable[[str], bool]
+) -> None:
+    client = await start_client("bullmq5")
+    await client.manage(names.LEDGER_QUEUE, "pause")
+    order = await sagas.add(job("charge"))
+    await client.work("payments")
+    assert (await sagas.ends(order.group_id)).state == "COMPLETED"
+
+    async def resumed() -> bool:
+        paused = await sagas.redis.exists(f"{names.ledger_key(sagas.prefix)}:paused")
+        return not paused and logged("paused the queue _jobgroups")
+
+    await eventually(resumed)

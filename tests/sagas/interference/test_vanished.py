@@ -1,0 +1,164 @@
+"""Members that people or foreign clients remove: they count as failed, and may have started."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from testbed.servers.stock import StockClient, fails, fails_for_good, hangs
+from testbed.support.fixtures import ClientStarter
+from testbed.support.sagas import Sagas, job, undo
+
+HOUR = 3_600_000
+STARTED = {"reserve": undo("restock", when="Started")}
+
+
+async def delete_keys(redis: Redis, pattern: str) -> None:
+    """Delete keys as removeAllQueueData of BullMQ 5 does."""
+    async for key in redis.scan_iter(pattern, count=1000):
+        await redis.delete(key)
+
+
+def removals(client: StockClient, job_id: str) -> dict[str, Callable[[], Awaitable[Any]]]:
+    return {
+        "remove": lambda: client.manage("inventory", "remove", job=job_id),
+        "drain": lambda: client.manage("inventory", "drain", True),
+        "clean": lambda: client.manage("inventory", "clean", 0, 10, "delayed"),
+    }
+
+
+@pytest.mark.parametrize("how", ["remove", "drain", "clean"])
+async def test_a_member_removed_during_its_backoff_counts_as_started(
+    sagas: Sagas, client: StockClient, how: str
+) -> None:
+    members = [job("charge"), job("reserve", "inventory", attempts=2, backoff=HOUR)]
+    order = await sagas.add(*members, undos=STARTED)
+    await client.work("inventory", {"reserve": fails(1)})
+    await client.heard("failed", name="reserve")
+    await removals(client, order.jobs[1].job_id)[how]()
+    await client.work("inventory:compensation")
+    await sagas.driver.resync()
+    ended = await sagas.ends(order.group_id)
+    assert (ended.state, ended.undone_count, ended.failed_count) == ("FAILED", 1, 1)
+    assert ended.reason == "removed from its queue"
+
+
+async def test_an_active_member_of_an_obliterated_queue_may_have_started(
+    sagas: Sagas, client: StockClient
+) -> None:
+    order = await sagas.add(job("charge"), job("reserve", "inventory"), undos=STARTED)
+    await client.work("inventory", {"reserve": hangs()})
+    await client.heard("started", name="reserve")
+    force = True if client.flavour == "python" else {"force": True}
+    await client.manage("inventory", "obliterate", force)
+    await client.work("inventory:compensation")
+    await sagas.driver.resync()
+    ended = await sagas.ends(order.group_id)
+    assert (ended.state, ended.undone_count) == ("FAILED", 1)
+    await client.release("reserve")
+
+
+@pytest.mark.parametrize("how", ["remove", "drain"])
+async def test_a_removed_member_that_never_started_is_not_undone(
+    sagas: Sagas, client: StockClient, how: str
+) -> None:
+    order = await sagas.add(job("charge"), job("reserve", "inventory"), undos=STARTED)
+    await removals(client, order.jobs[1].job_id)[how]()
+    await sagas.driver.resync()
+    ended = await sagas.ends(order.group_id)
+    assert (ended.state, ended.undo_count, ended.failed_count) == ("FAILED", 0, 1)
+
+
+@pytest.mark.parametrize("pattern", ["inventory:*", "inventory:{job}"])
+async def test_a_member_whose_keys_were_deleted_fails_its_group(
+    sagas: Sagas, redis: Redis, prefix: str, start_client: ClientStarter, pattern: str
+) -> None:
+    client = await start_client("bullmq6")
+    order = await sagas.add(
+        job("charge"), job("reserve", "inventory"), undos={"charge": undo("refund")}
+    )
+    await client.work("payments")
+    await client.heard("completed", name="charge")
+    await delete_keys(redis, f"{prefix}:{pattern.format(job=order.jobs[1].job_id)}")
+    await redis.delete(f"{prefix}:inventory:wait")  # a ghost would run without a name
+    await client.work("payments:compensation")
+    assert await sagas.driver.resync() == 1
+    ended = await sagas.ends(order.group_id)
+    assert (ended.state, ended.undone_count, ended.failed_count) == ("FAILED", 1, 1)
+
+
+async def test_a_removal_that_an_event_names_is_found_without_a_review(
+    sagas: Sagas, client: StockClient
+) -> None:
+    orders = [await sagas.add(job("charge"), job("reserve", "inventory")) for _ in range(2)]
+    # This driver reviews all groups once, at its start, and then follows their queues.
+    driver = sagas.drive(recheck_seconds=0.05)
+    while not driver.counters.resyncs:
+        await sagas.read(orders[0].group_id)
+    await client.manage("inventory", "remove", job=orders[1].jobs[1].job_id)
+    assert (await sagas.ends(orders[1].group_id)).reason == "removed from its queue"
+    assert (await sagas.read(orders[0].group_id)).state == "ACTIVE"
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["running", "ended"])
+async def test_a_group_whose_owning_queue_was_deleted_is_given_up_or_deleted(
+    sagas: Sagas, redis: Redis, prefix: str, start_client: ClientStarter, running: bool
+) -> None:
+    client = await start_client("bullmq6")
+    await client.work("inventory")
+    order = await sagas.add(
+        job("charge"), job("reserve", "inventory"), undos={"reserve": undo("restock")}
+    )
+    await client.heard("completed", name="reserve")
+    if not running:
+        await client.work("payments")
+        await sagas.ends(order.group_id)
+        await client.heard("completed", name="charge")
+    await delete_keys(redis, f"{prefix}:payments:*")
+    await client.work("inventory:compensation")
+    await sagas.driver.resync()
+    if running:
+        ended = await sagas.ends(order.group_id)
+        assert (ended.state, ended.undone_count) == ("FAILED", 1)
+        await sagas.driver.resync()
+    assert await sagas.groups.get_group_state(order.group_id) is None
+    assert await sagas.keys(f"_jobgroups:{order.group_id}*") == []
+    await delete_keys(redis, f"{prefix}:inventory*")
+    await delete_keys(redis, f"{prefix}:payments*")
+
+
+async def test_the_keys_of_an_ended_group_go_when_its_queue_is_obliterated(
+    sagas: Sagas, redis: Redis, prefix: str, client: StockClient
+) -> None:
+    order = await sagas.add(job("charge"))
+    await client.work("payments", {"charge": fails_for_good()})
+    await sagas.ends(order.group_id)
+    await client.heard("failed", name="charge")
+    force = True if client.flavour == "python" else {"force": True}
+    await client.manage("payments", "obliterate", force)
+    # A Queue of Node stores its version whenever it is opened.
+    await redis.delete(f"{prefix}:payments:meta")
+    await sagas.driver.resync()
+    assert await sagas.groups.get_group_state(order.group_id) is None
+    assert await sagas.keys(f"*{order.group_id}*") == [f"_jobgroups:tomb:{order.group_id}"]
+
+
+async def test_failed_undos_survive_the_removal_of_orphans(
+    sagas: Sagas, start_client: ClientStarter
+) -> None:
+    client = await start_client("bullmq6")
+    order = await sagas.add(
+        job("charge"), job("reserve", "inventory"), undos={"charge": undo("refund", attempts=1)}
+    )
+    await client.work("payments")
+    await client.heard("completed", name="charge")
+    await client.work("payments:compensation", {"refund": fails_for_good()})
+    await client.work("inventory", {"reserve": fails_for_good()})
+    assert (await sagas.ends(order.group_id)).state == "FAILED_COMPENSATION"
+    refund = f"{order.jobs[0].job_id}-undo"
+    await client.manage("payments", "removeOrphanedJobs")
+    assert await client.manage("payments:compensation", "getState", job=refund) == "unknown"
+    await sagas.driver.resync()
+    assert await client.manage("payments:compensation", "getState", job=refund) == "failed"
+    assert await sagas.keys("payments:groups") == ["payments:groups"]
