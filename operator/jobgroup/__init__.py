@@ -4,6 +4,7 @@ cli         the command line
 crd         the custom resource definitions and the generated docs
 groups      the Python API
 driver      the loop that advances groups
+resync      finds groups that changed although nothing woke the driver
 resource    the decisions of the operator: specs, next step, status, Events, replicas. Pure
 store       Redis: scripts, their replies, queues, streams, connections. The only importer of redis
 definition  the definition of a group: models, validation, the plan for create_groups.lua. Pure
@@ -11,8 +12,8 @@ model       values that all layers share: snapshots, ids and keys, text, the clo
 errors      one exception for each refusal
 lua         the scripts, a link to operator/lua
 
-Imports point down this list only: cli | crd > groups | driver > resource | store > definition >
-model > errors. `make lint` checks it.
+Imports point down this list only: cli | crd > groups | driver > resync > resource | store >
+definition > model > errors. `make lint` checks it.
 """
 
 from jobgroup.driver import Driver

@@ -81,5 +81,5 @@ else
   touched[prefix .. ":" .. queue .. ":"] = true
   discard_group(k, gid, queue, now, remembers)
 end
-for base in pairs(touched) do close_unused_queue(k, base) end
+for base in pairs(touched) do close_unused_queue(k, gid, base) end
 return left and 1 or 0

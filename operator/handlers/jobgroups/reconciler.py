@@ -15,7 +15,7 @@ from handlers.kube.client import ApiClient, ApiError, Conflict
 from handlers.kube.refs import Ref
 from handlers.kube.worker import process
 from handlers.kube.workqueue import WorkQueue
-from jobgroup.errors import CorruptKeyError, RedisStateLostError
+from jobgroup.errors import CorruptKeyError, NewerFormatError, RedisStateLostError
 from jobgroup.model.clock import now_ms
 from jobgroup.resource.conditions import redis_problem
 from jobgroup.resource.decisions import Resource, Step, next_step
@@ -144,7 +144,7 @@ class Reconciler:
             problem = redis_problem(str(error), is_transient(error))
             await self._reporter.report(ref, body, problem=problem)
             raise
-        except (RedisStateLostError, CorruptKeyError) as refusal:
+        except (RedisStateLostError, NewerFormatError, CorruptKeyError) as refusal:
             return await self._steps.refuse(ref, body, refusal)
 
     async def _observe(self, ref: Ref, body: Body) -> Observation:

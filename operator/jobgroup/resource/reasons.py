@@ -13,6 +13,7 @@ from jobgroup.errors import (
     GroupRemovedError,
     InvalidGroupStateError,
     JobExistsError,
+    NewerFormatError,
     RedisStateLostError,
     RefusedError,
 )
@@ -35,6 +36,7 @@ JOB_EXISTS = "JobExists"  # the key of a job of the group is taken
 
 # Conditions of a JobGroup that the operator cannot follow in Redis.
 REDIS_STATE_LOST = "RedisStateLost"  # Redis lost the group or a part of it
+NEWER_FORMAT = "NewerFormat"  # a newer release of the operator created the group
 CORRUPT_KEY = "CorruptKey"  # a key of the group has a value that this project does not write
 
 # Conditions of both kinds.
@@ -67,6 +69,7 @@ REFUSALS: Mapping[type[RefusedError], str] = {
     GroupRemovedError: GROUP_REMOVED,
     JobExistsError: JOB_EXISTS,
     RedisStateLostError: REDIS_STATE_LOST,
+    NewerFormatError: NEWER_FORMAT,
     CorruptKeyError: CORRUPT_KEY,
     GroupNotFoundError: REDIS_ERROR,
     InvalidGroupStateError: REDIS_ERROR,

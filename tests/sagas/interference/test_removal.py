@@ -1,0 +1,112 @@
+"""What the removal of a group leaves behind: nothing but its tombstone."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from jobgroup import Driver, JobGroups
+from testbed.servers.redis import RedisServer
+from testbed.servers.stock import StockClient, fails_for_good
+from testbed.support.fixtures import ClientStarter, QueueNamer
+from testbed.support.sagas import Sagas, delete_residue, job, undo
+
+
+async def test_the_keys_of_queues_that_only_groups_used_go_with_the_group(
+    redis_url: str, prefix: str, redis: Redis
+) -> None:
+    client = await StockClient.start("python", redis_url, prefix)
+    async with JobGroups.connect(redis_url, prefix) as groups:
+        jobs = [job("charge", f"queue-{n}") for n in range(250)]
+        order = await groups.add_group("order", jobs, {"charge": undo("refund")})
+        for n in range(3):
+            await client.work(f"queue-{n}", {"charge": fails_for_good()} if n == 2 else None)
+        await client.work("queue-0:compensation")
+        await client.work("queue-1:compensation")
+        driver = asyncio.create_task(Driver(groups.store).run())
+        await groups.wait_for_group(order.group_id, 60)
+        driver.cancel()
+        await asyncio.wait([driver])
+        await client.end()
+        await groups.remove_group(order.group_id)
+    left = {key.removeprefix(f"{prefix}:") async for key in redis.scan_iter(f"{prefix}:*")}
+    # Workers check for stalled jobs as long as they run; the key expires.
+    assert not [k for k in left if k.startswith("queue-") and not k.endswith(":stalled-check")]
+    await delete_residue(redis, prefix)
+
+
+async def test_a_queue_that_others_use_is_kept(
+    sagas: Sagas, start_client: ClientStarter, queue: QueueNamer
+) -> None:
+    client = await start_client("bullmq6")
+    await client.work(queue("payments"))
+    await client.add("payments", "foreign")
+    await client.heard("completed", name="foreign")
+    order = await sagas.add(job("charge"))
+    await sagas.ends(order.group_id)
+    await sagas.groups.remove_group(order.group_id)
+    assert await sagas.redis.exists(f"{sagas.prefix}:payments:meta") == 1
+    assert await sagas.redis.exists(f"{sagas.prefix}:payments:events") == 1
+
+
+async def test_the_events_of_a_running_group_survive_the_removal_of_another(sagas: Sagas) -> None:
+    running = await sagas.add(job("charge", "inventory"), job("reserve"))
+    other = await sagas.add(job("reserve"))
+    await sagas.groups.cancel_group(other.group_id)
+    await sagas.redis.lrem(f"{sagas.prefix}:payments:wait", 1, running.jobs[1].job_id)
+    await sagas.redis.delete(running.jobs[1].job_key)
+    await sagas.groups.remove_group(other.group_id)
+    events: Any = await sagas.redis.xrange(f"{sagas.prefix}:payments:events")
+    assert running.jobs[1].job_id in {fields.get("jobId") for _, fields in events}
+
+
+async def test_the_keys_of_members_with_children_are_deleted(
+    sagas: Sagas, redis: Redis, prefix: str
+) -> None:
+    order = await sagas.add(job("charge"), job("reserve", "inventory"))
+    for member in order.jobs:
+        for part in ("processed", "failed"):
+            await redis.hset(f"{member.job_key}:{part}", "child", "1")
+        await redis.sadd(f"{member.job_key}:dependencies", "child")
+        await redis.zadd(f"{member.job_key}:unsuccessful", {"child": 1})
+    await sagas.groups.cancel_group(order.group_id)
+    await sagas.groups.remove_group(order.group_id)
+    assert await sagas.keys(f"*{order.group_id}*") == [f"_jobgroups:tomb:{order.group_id}"]
+
+
+async def test_a_group_is_removed_from_a_full_redis(tmp_path: Path) -> None:
+    with RedisServer(tmp_path) as server:
+        async with JobGroups.connect(server.url) as groups:
+            order = await groups.add_group("order", [job("charge"), job("reserve")])
+            await groups.cancel_group(order.group_id)
+            await groups.store.redis.config_set("maxmemory", 1)
+            await groups.remove_group(order.group_id)
+            assert await groups.get_group_state(order.group_id) is None
+            assert await groups.store.redis.exists(f"bull:_jobgroups:tomb:{order.group_id}") == 1
+
+
+@pytest.mark.parametrize("prefix", ['a"b', "a\\b", "a/b"])
+async def test_a_prefix_may_contain_quotes(
+    redis_url: str, prefix: str, redis: Redis, flavour: str
+) -> None:
+    client = await StockClient.start(flavour, redis_url, prefix)
+    async with JobGroups.connect(redis_url, prefix) as groups:
+        order = await groups.add_group(
+            "order", [job("charge"), job("reserve", "inventory")], {"charge": undo("refund")}
+        )
+        for queue in ("payments", "payments:compensation"):
+            await client.work(queue)
+        await client.heard("completed", name="charge")
+        await client.work("inventory", {"reserve": fails_for_good()})
+        await client.heard("failed", name="reserve")
+        await groups.store.settle_wakeups(limit=10)
+        await client.heard("completed", name="refund")
+        assert (await groups.wait_for_group(order.group_id, 60)).state == "FAILED"
+        await client.end()
+        await groups.remove_group(order.group_id)
+    # A pattern would take the backslash for an escape.
+    left = [key async for key in redis.scan_iter(count=1000) if key.startswith(f"{prefix}:")]
+    assert not [key for key in left if order.group_id in key and ":tomb:" not in key]
+    await redis.delete(*left)

@@ -1,0 +1,89 @@
+"""Groups with a newer format: this release refuses them and leaves them to a newer driver."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from jobgroup import Driver, JobGroups, NewerFormatError, Store
+from jobgroup.definition.plan import plan_group
+from jobgroup.definition.spec import parse_group
+from jobgroup.model import names
+from jobgroup.store.scripts import FOLDER
+from testbed.servers.stock import StockClient
+from testbed.support.sagas import Sagas, delete_residue, job, undo
+
+
+@pytest.fixture
+def older(redis: Redis, prefix: str, tmp_path: Path) -> Store:
+    """Return a store whose highest known format is lower by one."""
+    folder = tmp_path / "lua"
+    shutil.copytree(FOLDER, folder)
+    formats = folder / "includes/formats.lua"
+    text = formats.read_text()
+    assert text.count("highest = 1") == 1
+    formats.write_text(text.replace("highest = 1", "highest = 0"))
+    return Store(redis, prefix, folder)
+
+
+async def test_every_call_refuses_a_newer_format(sagas: Sagas, older: Store) -> None:
+    order = await sagas.add(job("charge"))
+    group_id, groups = order.group_id, JobGroups(older)
+    with pytest.raises(
+        NewerFormatError, match=rf"^Group {group_id} was created by a newer release"
+    ):
+        await groups.get_group_state(group_id)
+    for call in (groups.get_group_jobs, groups.cancel_group, groups.remove_group, older.orphan):
+        with pytest.raises(NewerFormatError):
+            await call(group_id)
+    with pytest.raises(NewerFormatError):
+        await older.tombstone(group_id)
+    plan = plan_group(parse_group("order", [job("charge")]), group_id)
+    (created,) = await older.create([plan])
+    assert isinstance(created, NewerFormatError)
+    (settled,) = await older.settle([group_id], "DeadlineExceeded")
+    assert isinstance(settled, NewerFormatError)
+    state = await sagas.read(group_id)
+    assert (state.state, state.revision) == ("ACTIVE", 1)
+
+
+async def test_a_format_that_is_no_number_is_refused(sagas: Sagas, redis: Redis) -> None:
+    order = await sagas.add(job("charge"))
+    parent = names.parent_key(sagas.prefix, order.group_id)
+    await redis.hset(parent, "format", "x")
+    with pytest.raises(NewerFormatError):
+        await sagas.read(order.group_id)
+    await redis.hset(parent, "format", "1")
+    assert (await sagas.read(order.group_id)).state == "ACTIVE"
+
+
+async def test_an_older_driver_moves_no_group_and_disturbs_no_newer_driver(
+    redis_url: str, prefix: str, older: Store
+) -> None:
+    client = await StockClient.start("bullmq6", redis_url, prefix)
+    async with JobGroups.connect(redis_url, prefix) as groups:
+        nodes = [
+            await groups.add_group("order", [job("charge")], {"charge": undo("refund")})
+            for _ in range(60)
+        ]
+        await client.work("payments")
+        for node in nodes:
+            await client.heard("completed", id=node.jobs[0].job_id)
+        errors: list[str] = []
+        behind = Driver(older, on_error=lambda group_id, _: errors.append(group_id))
+        await behind.drain()
+        assert await behind.resync() == 0
+        wakeups = names.wakeups_key(prefix)
+        assert await groups.store.redis.llen(wakeups) == 60
+        for node in nodes:
+            key = f"{prefix}:payments:groups:{node.group_id}"
+            assert await groups.store.redis.hget(key, "state") == "ACTIVE"
+        assert not errors
+
+        await Driver(groups.store).drain()
+        for node in nodes:
+            assert (await groups.wait_for_group(node.group_id, 60)).state == "COMPLETED"
+            await groups.remove_group(node.group_id)
+        await client.end()
+        await delete_residue(groups.store.redis, prefix)
