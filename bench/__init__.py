@@ -12,5 +12,6 @@ growth      cost per unit as members, groups and queues grow, and memory
 field       the servers for the operator benchmarks: API server, Redis and a worker
 operating   cost and latency of a group in the operator, relative to a twin
 scaling     how fast a pool scales its workload, and the cost of idle pools
+fairness    how long a neighbour waits while another tenant floods the operator
 twin        a simple operator made of kopf's create and delete handlers, for comparison
 """

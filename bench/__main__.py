@@ -14,6 +14,7 @@ from pathlib import Path
 from bench.creation import creation
 from bench.driving import driving
 from bench.failing import failing
+from bench.fairness import fairness
 from bench.growth import growth
 from bench.harness import Bench, Row
 from bench.operating import operating
@@ -21,7 +22,7 @@ from bench.scaling import scaling
 from bench.settling import settling
 
 RESULTS = Path(__file__).with_name("results.json")
-BENCHMARKS = (creation, settling, failing, driving, growth, operating, scaling)
+BENCHMARKS = (creation, settling, failing, driving, growth, operating, scaling, fairness)
 VERDICTS = {True: "holds", False: "MISSED", None: ""}
 
 

@@ -68,6 +68,11 @@ class Sizes:
     bursts: int = 40
     # Longer than the longest interval between two reconciles of a pool.
     pool_rest: float = 330
+    large_groups: int = 60
+    large_jobs: int = 2000
+    many_pools: int = 3000
+    # The seconds in which the neighbour is measured without a flood.
+    calm: float = 5
     beside_running: tuple[int, ...] = (100_000,)
     beside_ended: tuple[int, ...] = (1_000_000,)
     # Longer than the interval between two resyncs.
@@ -90,6 +95,10 @@ QUICK = Sizes(
     pools=5,
     bursts=2,
     pool_rest=1,
+    large_groups=2,
+    large_jobs=50,
+    many_pools=5,
+    calm=0.5,
     beside_running=(200,),
     beside_ended=(200,),
     seconds=2,

@@ -11,7 +11,8 @@ from typing import Any
 import kopf
 from prometheus_client import CollectorRegistry
 
-from handlers.kube.client import ApiClient, Conflict, Ref
+from handlers.kube.client import ApiClient, Conflict
+from handlers.kube.refs import Ref
 from handlers.telemetry.health import Health
 from jobgroup import Driver, Store, connect
 from jobgroup.definition.plan import plan_group

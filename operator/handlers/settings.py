@@ -31,6 +31,8 @@ class Settings:
     namespaces: tuple[str, ...]
     port: int
     workers: int
+    api_qps: int
+    api_burst: int
     pool_max_replicas: int
     pool_opt_in: bool
     watch_seconds: int
@@ -48,6 +50,8 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
         namespaces=_exact_names(env.get("KOPF_RUN_NAMESPACES", "").split()),
         port=_number(env, "PORT", 8080, 0, 65535),
         workers=_number(env, "WORKERS", 16, 1, 256),
+        api_qps=_number(env, "API_QPS", 500, 1, 100_000),
+        api_burst=_number(env, "API_BURST", 1000, 1, 100_000),
         pool_max_replicas=_number(env, "POOL_MAX_REPLICAS", 100, 1, MAX_REPLICAS),
         pool_opt_in=_flag(env, "POOL_OPT_IN"),
         watch_seconds=_number(env, "WATCH_TIMEOUT_SECONDS", 60, 3, 3600),

@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any, Protocol
 
 import kopf
@@ -20,9 +21,11 @@ from handlers.jobgroups.follower import Follower
 from handlers.jobgroups.reconciler import Reconciler
 from handlers.jobgroups.reporter import Reporter
 from handlers.jobgroups.steps import Steps
-from handlers.kube.client import ApiClient, ApiError, Ref, ref_of
+from handlers.kube.client import ApiClient, ApiError
 from handlers.kube.kopf_settings import configure_kopf, login
 from handlers.kube.leader import RELEASE_SECONDS, Lease
+from handlers.kube.ratelimit import TokenBucket
+from handlers.kube.refs import ref_of
 from handlers.kube.watches import Watches
 from handlers.kube.worker import Controller
 from handlers.kube.workqueue import WorkQueue
@@ -44,6 +47,8 @@ logger = logging.getLogger(__name__)
 STOP_SECONDS = 5
 # Tasks that do not stop in time, and the release of the lease.
 EXIT_SECONDS = STOP_SECONDS + RELEASE_SECONDS
+# One of so many workers reconciles large objects: each write of one occupies the API server.
+WORKERS_PER_LARGE = 16
 
 
 class Loop(Protocol):
@@ -65,7 +70,8 @@ class Operator:
         self._metrics = Metrics(registry)
         self.watches = Watches(settings.watch_seconds)
         self._health = Health(settings.port, registry)
-        self._api = ApiClient(kopf_settings)
+        limit = TokenBucket(settings.api_qps, settings.api_burst)
+        self._api = ApiClient(kopf_settings, limit)
         self._lease = Lease(self._api, settings.namespace, settings.lease_name, settings.identity)
         redis = settings.redis
         self._store = Store(connect(redis.url), redis.prefix, observer=self._metrics)
@@ -76,7 +82,7 @@ class Operator:
         self._pools = PoolController(
             self._api,
             queues,
-            WorkQueue(),
+            WorkQueue(attrgetter("namespace")),
             Scaler(self._api, queues, targets, self._is_leader),
             WorkerCheck(queues, redis.prefix),
             settings.pool_max_replicas,
@@ -121,7 +127,7 @@ class Operator:
             self._health.add_ready_check(f"watch of {kind.plural}", check.is_ready)
 
     def _start_jobgroups(self, owner: str) -> None:
-        cache, queue = ObjectCache(), WorkQueue[Ref]()
+        cache, queue = ObjectCache(), WorkQueue(attrgetter("namespace"), attrgetter("is_large"))
         reporter = Reporter(self._api, self._store, cache)
         steps = Steps(self._api, self._store, cache, reporter, owner, self._is_leader)
         reconciler = Reconciler(self._api, self._store, cache, reporter, steps, queue)
@@ -131,8 +137,11 @@ class Operator:
         follower = Follower(self._store, owner, reader, namespaces, cache, queue)
         self._start_loop("changes", follower, follower.follow_changes())
         self._run("progress", follower.follow_progress())
-        for number in range(self._settings.workers):
+        workers = self._settings.workers
+        for number in range(workers):
             self._run(f"worker {number}", reconciler.work())
+        for number in range(max(1, workers // WORKERS_PER_LARGE)):
+            self._run(f"worker {number} of large objects", reconciler.work(large=True))
         self._controllers[JOBGROUP.plural] = reconciler
         if self._settings.metrics_by_namespace:
             self._controllers[JOBGROUP.plural] = self._counts = NamespaceCounts(reconciler)

@@ -18,9 +18,10 @@ from urllib.parse import quote
 import kopf
 
 from handlers.kube import leader
-from handlers.kube.client import MERGE, ApiClient, ApiError, Conflict, ref_of
+from handlers.kube.client import MERGE, ApiClient, ApiError, Conflict
 from handlers.kube.kopf_settings import raise_recursion_limit
 from handlers.kube.leader import Lease
+from handlers.kube.refs import ref_of
 from handlers.settings import Settings, SettingsError, read_settings
 from jobgroup import Store, connect
 from jobgroup.errors import RefusedError

@@ -62,6 +62,8 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "redis.bundled.resources.limits": ({"memory": "7Mi"}, ("StatefulSet -redis",)),
     "port": (9000, (*PODS, "NetworkPolicy", "Service")),
     "workers": (32, PODS),
+    "api.qps": (50, PODS),
+    "api.burst": (100, PODS),
     "logFormat": ("json", PODS),
     "workerPools.maxReplicas": (77, PODS),
     "workerPools.optIn": (True, PODS),

@@ -104,6 +104,8 @@ def test_a_service_account_that_is_not_created_must_be_named() -> None:
         ({"port": 0}, "port"),
         ({"port": 65536}, "port"),
         ({"workers": 257}, "workers"),
+        ({"api": {"qps": 0}}, "qps"),
+        ({"api": {"burst": 0}}, "burst"),
         ({"logFormat": "xml"}, "logFormat"),
         ({"workerPools": {"maxReplicas": 0}}, "maxReplicas"),
         ({"workerPools": {"maxReplicas": 10_001}}, "maxReplicas"),

@@ -25,6 +25,10 @@ BARS = {
     "1 pool: undo added to workload scaled, median",
     "5 pools: scale writes a burst of 50",
     "5 pools at rest: writes",
+    "a saga beside 2 groups of 50 jobs: median, over without",
+    "a saga beside 2 groups of 50 jobs: longest",
+    "a workload scaled beside 5 pools: median, over without",
+    "a workload scaled beside 5 pools: longest",
 }
 NO_BARS = {
     "from a job's end to its group's, beside no other group: median",

@@ -55,6 +55,10 @@ env:
   value: {{ .Values.port | quote }}
 - name: WORKERS
   value: {{ .Values.workers | quote }}
+- name: API_QPS
+  value: {{ .Values.api.qps | quote }}
+- name: API_BURST
+  value: {{ .Values.api.burst | quote }}
 - name: POOL_MAX_REPLICAS
   value: {{ .Values.workerPools.maxReplicas | quote }}
 - name: POOL_OPT_IN

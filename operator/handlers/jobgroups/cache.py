@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.kube.client import Ref
+from handlers.kube.refs import Ref
 
 Body = dict[str, Any]
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from handlers.kube.client import Ref
+from handlers.kube.refs import Ref
 from handlers.kube.worker import Controller
 from handlers.telemetry.state import NO_STATE
 

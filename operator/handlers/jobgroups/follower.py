@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from handlers.failpoints import failpoint
 from handlers.jobgroups.cache import ObjectCache
 from handlers.jobgroups.checkpoint import Checkpoint, is_older
-from handlers.kube.client import Ref
+from handlers.kube.refs import Ref
 from handlers.kube.workqueue import WorkQueue
 from jobgroup.model.clock import backoff
 from jobgroup.model.snapshot import GroupState

@@ -11,7 +11,8 @@ from typing import Any
 from handlers.jobgroups.cache import Body, ObjectCache
 from handlers.jobgroups.reporter import PACE_SECONDS, Reporter
 from handlers.jobgroups.steps import Observation, Result, Steps
-from handlers.kube.client import ApiClient, ApiError, Conflict, Ref
+from handlers.kube.client import ApiClient, ApiError, Conflict
+from handlers.kube.refs import Ref
 from handlers.kube.worker import process
 from handlers.kube.workqueue import WorkQueue
 from jobgroup.errors import CorruptKeyError, NewerFormatError, RedisStateLostError
@@ -84,11 +85,11 @@ class Reconciler:
         self._cache.remove(ref.uid)
         self._queue.discard(ref)
 
-    async def work(self) -> None:
-        """Reconcile objects from the work queue, forever; several workers may do so."""
+    async def work(self, large: bool = False) -> None:
+        """Reconcile large or small objects from the work queue, forever; several workers may."""
         while True:
             leave_if_cancelled()
-            ref = await self._queue.get()
+            ref = await self._queue.get(large)
             await process(self._queue, ref, self.reconcile(ref))
 
     async def reconcile(self, ref: Ref) -> float | None:

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Sequence
 
 from handlers.failpoints import failpoint
 from handlers.jobgroups.cache import Body, ObjectCache
-from handlers.kube.client import ApiClient, Ref
+from handlers.kube.client import ApiClient
+from handlers.kube.refs import Ref
 from handlers.kube.workqueue import soonest
 from jobgroup.model.clock import now_ms
 from jobgroup.model.names import job_id

@@ -13,8 +13,9 @@ from functools import partial
 from handlers.failpoints import failpoint
 from handlers.jobgroups.cache import Body, ObjectCache
 from handlers.jobgroups.reporter import Reporter, requeue_after
-from handlers.kube.client import ApiClient, Ref
+from handlers.kube.client import ApiClient
 from handlers.kube.leader import NotLeaderError
+from handlers.kube.refs import Ref
 from handlers.kube.workqueue import soonest
 from jobgroup.definition.plan import Plan, plan_group
 from jobgroup.errors import (

@@ -1,5 +1,8 @@
 """The calls of the Kubernetes API that the operator makes; each write is counted.
 
+The number of requests is limited, except those of leader election: a lease that is not renewed in
+time is lost.
+
 A write carries a resourceVersion, so it fails if the object has changed since it was read: neither
 a slow worker nor a suspended leader that resumes overwrites anything.
 """
@@ -8,21 +11,20 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 import kopf
 
 from handlers.kube.kopf_settings import login
-from jobgroup.resource.kinds import API_VERSION, JOBGROUP, KINDS
+from handlers.kube.ratelimit import TokenBucket
+from handlers.kube.refs import Ref, ref_of
 
 TIMEOUT_SECONDS = 30
 MANAGER = "jobgroup-operator"
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
-_KINDS = {kind.plural: kind for kind in KINDS}
-_PLURALS = {kind.name: kind.plural for kind in KINDS}
+LEASES = "/apis/coordination.k8s.io/"
 METADATA_ONLY = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1, {JSON}"
 # Refusals that can end by themselves: credentials, a deleted or changed object, too many requests.
 _MENDABLE = {401, 404, 408, 409, 429}
@@ -44,41 +46,16 @@ class StatusRefusedError(ApiError):
     """The API server refused a status in a way that a retry of the same write cannot mend."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """A reference to one object. An object that is created again has the same name, another uid."""
-
-    namespace: str
-    name: str
-    uid: str
-
-    plural: str = JOBGROUP.plural
-
-    @property
-    def path(self) -> str:
-        return f"/apis/{API_VERSION}/namespaces/{self.namespace}/{self.plural}/{self.name}"
-
-    @property
-    def kind(self) -> str:
-        return _KINDS[self.plural].name
-
-    @property
-    def context(self) -> dict[str, Any]:
-        """The fields of a log record about the object; kopf prefixes the line with k8s_ref."""
-        ref = {"namespace": self.namespace, "name": self.name, "uid": self.uid}
-        group = {"group": self.uid} if self.plural == JOBGROUP.plural else {}
-        return {"namespace": self.namespace, self.kind.lower(): self.name, **group, "k8s_ref": ref}
-
-
 class ApiClient:
     """A client of one API server.
 
     `writes` counts writes by what was written, `refused` refused statuses by kind and code.
     """
 
-    def __init__(self, settings: kopf.OperatorSettings) -> None:
+    def __init__(self, settings: kopf.OperatorSettings, limit: TokenBucket | None = None) -> None:
         self.writes: Counter[str] = Counter()
         self.refused: Counter[tuple[str, int]] = Counter()
+        self._limit = limit
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None
         self._server = ""
@@ -213,6 +190,8 @@ class ApiClient:
     async def _send(
         self, method: str, path: str, body: Any, headers: Mapping[str, str]
     ) -> dict[str, Any]:
+        if self._limit and not path.startswith(LEASES):
+            await self._limit.take()
         session = self._session or self._open()
         async with session.request(
             method, f"{self._server}{path}", json=body, headers=headers
@@ -253,12 +232,6 @@ class ApiClient:
 
 class Conflict(ApiError):
     """The object has changed since it was read, or exists already."""
-
-
-def ref_of(body: Mapping[str, Any]) -> Ref:
-    """Return the reference of an object of one of our kinds."""
-    meta = body["metadata"]
-    return Ref(meta["namespace"], meta["name"], meta["uid"], _PLURALS[body["kind"]])
 
 
 async def _content(answer: aiohttp.ClientResponse) -> dict[str, Any]:

@@ -8,8 +8,9 @@ import logging
 from collections.abc import Awaitable
 from typing import Any, Protocol
 
-from handlers.kube.client import ApiError, Ref, StatusRefusedError
+from handlers.kube.client import ApiError, StatusRefusedError
 from handlers.kube.leader import NotLeaderError
+from handlers.kube.refs import Ref
 from handlers.kube.workqueue import WorkQueue
 from jobgroup.store.connection import RedisError
 

@@ -4,6 +4,9 @@ kopf calls a handler once per event and drops an event whose handler fails. So t
 keys to a work queue, and the workers of a controller process them: `get`, reconcile, then `forget`
 or `add_rate_limited`, then `done`.
 
+Keys that are due are served in turns by namespace. Large keys have their own workers: a worker asks
+for keys that are large, or for keys that are not, so a large one never delays a small one.
+
 Differences from client-go: the earlier of two times wins in every case, also while a key is being
 processed. After an error the delay of the rate limiter replaces whatever was added while the key
 was processed: an event does not make a failing key retry at once. `get_due` returns a batch, for a
@@ -16,9 +19,10 @@ import heapq
 import itertools
 import math
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from handlers.kube.turns import Turns
 from jobgroup.model.clock import backoff
 
 # The longest delay that a server can request with Retry-After.
@@ -32,10 +36,19 @@ Key = TypeVar("Key", bound=Hashable)
 class WorkQueue(Generic[Key]):
     """Keys that wait for their time, and keys that are being processed."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        namespace_of: Callable[[Key], str] = lambda _: "",
+        is_large: Callable[[Key], bool] = lambda _: False,
+    ) -> None:
+        self._is_large = is_large
+        # When each queued key is due.
         self._due: dict[Key, float] = {}
-        # Entries that do not match _due are outdated: their key was moved forward or discarded.
+        # Keys whose time had not come. Entries that do not match _due are outdated: their key was
+        # moved forward or discarded.
         self._heap: list[tuple[float, int, Key]] = []
+        # Keys whose time has come, by whether they are large.
+        self._ready = {large: Turns[Key](namespace_of) for large in (False, True)}
         # Keys being processed, and when each is due again.
         self._processing: dict[Key, float | None] = {}
         self._failures: dict[Key, int] = {}
@@ -57,11 +70,10 @@ class WorkQueue(Generic[Key]):
             self._processing[key] = due if again is None else min(again, due)
         elif key not in self._due or due < self._due[key]:
             self._due[key] = due
+            heapq.heappush(self._heap, (due, next(self._order), key))
             if len(self._heap) > 2 * len(self._due) + SPARE:
-                self._heap = [(at, next(self._order), each) for each, at in self._due.items()]
+                self._heap = [entry for entry in self._heap if self._due.get(entry[2]) == entry[0]]
                 heapq.heapify(self._heap)
-            else:
-                heapq.heappush(self._heap, (due, next(self._order), key))
             self._changed.set()
 
     def add_rate_limited(self, key: Key, at_least: float = 0) -> float:
@@ -73,18 +85,24 @@ class WorkQueue(Generic[Key]):
         self.add_after(key, delay)
         return delay
 
-    async def get(self) -> Key:
-        """Wait for the next key that is due, and mark it as being processed."""
-        while (key := self._pop()) is None:
-            await self.wait()
+    async def get(self, large: bool = False) -> Key:
+        """Wait until it is the turn of a key of this size, and mark it as being processed."""
+        while (key := self._pop(large)) is None:
+            await self._wait_for_change(math.inf)
         return key
 
     def get_due(self) -> list[Key]:
         """Return all keys that are due now, and mark them as being processed."""
-        return list(iter(self._pop, None))
+        return [*iter(lambda: self._pop(False), None), *iter(lambda: self._pop(True), None)]
 
     async def wait(self, seconds: float = math.inf) -> None:
         """Wait until a key is due, one was added, or the time is over."""
+        self._find_ready()
+        if not any(self._ready.values()):
+            await self._wait_for_change(seconds)
+
+    async def _wait_for_change(self, seconds: float) -> None:
+        """Wait until the time of another key has come, one was added, or the time is over."""
         self._changed.clear()
         wait = min(seconds, self._next_due() - time.monotonic())
         with contextlib.suppress(TimeoutError):
@@ -93,6 +111,8 @@ class WorkQueue(Generic[Key]):
 
     def seconds_until_due(self) -> float:
         """Return when the next key is due, counting those that are being processed."""
+        if any(self._ready.values()):
+            return 0.0
         again = (due for due in self._processing.values() if due is not None)
         return min([self._next_due(), *again]) - time.monotonic()
 
@@ -109,6 +129,8 @@ class WorkQueue(Generic[Key]):
     def discard(self, key: Key) -> None:
         """Remove a key whose object was deleted, unless it is being processed."""
         self._due.pop(key, None)
+        for ready in self._ready.values():
+            ready.discard(key)
         self._failures.pop(key, None)
 
     def is_dirty(self, key: Key) -> bool:
@@ -117,7 +139,7 @@ class WorkQueue(Generic[Key]):
         return is_due or key in self._processing or key in self._failures
 
     def _next_due(self) -> float:
-        """Return when the first queued key is due."""
+        """Return when the next key is due, without those whose time has come."""
         while self._heap:
             due, _, key = self._heap[0]
             if self._due.get(key) == due:
@@ -125,11 +147,20 @@ class WorkQueue(Generic[Key]):
             heapq.heappop(self._heap)
         return math.inf
 
-    def _pop(self) -> Key | None:
-        """Take the first key out of the queue if it is due."""
-        if self._next_due() > time.monotonic():
+    def _find_ready(self) -> None:
+        """Let the keys whose time has come take turns."""
+        now = time.monotonic()
+        while self._next_due() <= now:
+            _, _, key = heapq.heappop(self._heap)
+            self._ready[self._is_large(key)].add(key)
+
+    def _pop(self, large: bool) -> Key | None:
+        """Take the key of this size whose turn it is, if one is due."""
+        self._find_ready()
+        ready = self._ready[large]
+        if not ready:
             return None
-        _, _, key = heapq.heappop(self._heap)
+        key = ready.pop()
         del self._due[key]
         self._processing[key] = None
         return key

@@ -13,7 +13,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from handlers.kube.client import Ref
+from handlers.kube.refs import Ref
 from handlers.telemetry.redis_probe import RedisProbe
 from jobgroup.driver import Counters
 from jobgroup.model.clock import now_ms

@@ -11,11 +11,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from handlers.kube.client import ApiClient, ApiError, Conflict, Ref
+from handlers.kube.client import ApiClient, ApiError, Conflict
+from handlers.kube.refs import Ref
+from handlers.kube.turns import TurnQueue
 from handlers.kube.worker import process
 from handlers.kube.workqueue import WorkQueue, soonest
-from handlers.workerpools.pool import Body, Pool, conflict_of, older_rivals
+from handlers.workerpools.pool import Body, Pool
+from handlers.workerpools.pools import Pools
 from handlers.workerpools.scaler import Scaler, unreadable
 from handlers.workerpools.worker_check import WorkerCheck
 from jobgroup.model.backlog import Backlog
@@ -34,6 +38,14 @@ RESYNC_SECONDS = 300.0
 IDLE_SECONDS = 30.0
 # So many pools are reconciled at the same time, each with its own calls of the API server.
 WORKERS = 20
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Counted:
+    """A pool that was taken from the work queue, with the count of its jobs or a problem."""
+
+    pool: Pool
+    found: Backlog | Problem
 
 
 class PoolController:
@@ -55,9 +67,8 @@ class PoolController:
         self._scaler = scaler
         self._check = check
         self._ceiling = ceiling
-        self._pools: dict[str, Pool] = {}
-        # Pools taken from the work queue, each with the count of its jobs or a problem.
-        self._ready: asyncio.Queue[tuple[Pool, Backlog | Problem]] = asyncio.Queue()
+        self._pools = Pools()
+        self._ready = TurnQueue[Counted](lambda counted: counted.pool.ref.namespace)
 
     def enqueue(self, ref: Ref, body: Body) -> None:
         """Store a pool of a watch event, and reconcile it if it is new or its spec changed."""
@@ -66,7 +77,8 @@ class PoolController:
             return
         known = self._pools.get(ref.uid)
         if known is None:
-            self._pools[ref.uid] = pool = Pool(ref, body, self._ceiling)
+            pool = Pool(ref, body, self._ceiling)
+            self._pools.add(pool)
             self._enqueue_rivals(pool)
         elif known.generation < body["metadata"]["generation"]:
             known.update(body)
@@ -75,18 +87,17 @@ class PoolController:
     def forget(self, ref: Ref) -> None:
         """Drop a pool that was deleted; its workload keeps its replicas, or a rival scales it."""
         self._queue.discard(ref)
-        if gone := self._pools.pop(ref.uid, None):
+        if gone := self._pools.remove(ref.uid):
             self._enqueue_rivals(gone)
 
     def _enqueue_rivals(self, of: Pool) -> None:
         """Reconcile all pools of the same workload: which of them scales it may change."""
-        for pool in self._pools.values():
-            if pool.target == of.target:
-                self._queue.add(pool.ref)
+        for pool in self._pools.of_workload(of.target):
+            self._queue.add(pool.ref)
 
     def statuses(self) -> list[tuple[Ref, Body]]:
         """Return the status of each pool."""
-        return [(pool.ref, pool.body.get("status") or {}) for pool in self._pools.values()]
+        return [(pool.ref, pool.body.get("status") or {}) for pool in self._pools]
 
     async def run(self) -> None:
         """Reconcile pools, forever."""
@@ -114,15 +125,14 @@ class PoolController:
 
     async def _wait(self) -> None:
         """Wait until a queue has a new event or a pool is due, and then for the rest of a burst."""
-        seen = {pool.queue: pool.event for pool in self._pools.values() if pool.event}
+        seen = {pool.queue: pool.event for pool in self._pools if pool.event}
         if seen:
             wait = max(0.0, self._queue.seconds_until_due())
             stirred = await self._queues.stirred(seen, wait)
-            for pool in self._pools.values():
-                if pool.queue in stirred:
-                    # Not listened to until the jobs are counted: the same event would return.
-                    pool.event = ""
-                    self._queue.add(pool.ref)
+            for pool in self._pools.of_queues(stirred):
+                # Not listened to until the jobs are counted: the same event would return.
+                pool.event = ""
+                self._queue.add(pool.ref)
         else:
             await self._queue.wait(IDLE_SECONDS)
         await asyncio.sleep(GATHER_SECONDS)
@@ -141,13 +151,13 @@ class PoolController:
         for pool, count in zip(pools, counts, strict=True):
             if isinstance(count, str):
                 pool.event, pool.backlog = "", None
-                self._ready.put_nowait((pool, unreadable(count)))
+                self._ready.put_nowait(Counted(pool, unreadable(count)))
                 continue
             if count.event != pool.event:
                 # Jobs may have come and gone: the queue is not calm.
                 pool.calm_since = None
             pool.event, pool.backlog = count.event, count
-            self._ready.put_nowait((pool, count))
+            self._ready.put_nowait(Counted(pool, count))
 
     def _take_due(self) -> list[Pool]:
         """Take the pools that are due from the work queue, with all others of the same queues.
@@ -158,25 +168,27 @@ class PoolController:
         # Until nothing is due: time passes, so each batch may hold pools of further queues.
         while due := self._known(self._queue.get_due()):
             taken |= {pool.ref: pool for pool in due}
-            queues = {pool.queue for pool in due}
-            for pool in self._pools.values():
-                if pool.queue in queues and pool.ref not in taken:
+            for pool in self._pools.of_queues({pool.queue for pool in due}):
+                if pool.ref not in taken:
                     self._queue.add(pool.ref)
         return list(taken.values())
 
     def _known(self, refs: Sequence[Ref]) -> list[Pool]:
         """Return the pools of these references; those of deleted pools are done."""
+        known = []
         for ref in refs:
-            if ref.uid not in self._pools:
+            if pool := self._pools.get(ref.uid):
+                known.append(pool)
+            else:
                 self._queue.forget(ref)
                 self._queue.done(ref)
-        return [self._pools[ref.uid] for ref in refs if ref.uid in self._pools]
+        return known
 
     def _block_all(self, error: RedisError) -> None:
         """Report once, on each pool, that its jobs cannot be counted, and reconcile it soon."""
         message = f"the workload is left as it is: {error}"
         problem = redis_problem(message, is_transient(error))
-        for pool in self._pools.values():
+        for pool in self._pools:
             pool.calm_since = None
             self._queue.add(pool.ref)
         for pool in self._known(self._queue.get_due()):
@@ -184,13 +196,14 @@ class PoolController:
             if pool.ready_condition[0] == problem.reason:
                 self._queue.done(pool.ref)
             else:
-                self._ready.put_nowait((pool, problem))
+                self._ready.put_nowait(Counted(pool, problem))
 
     async def _work(self) -> None:
         while True:
             leave_if_cancelled()
-            pool, found = await self._ready.get()
-            await process(self._queue, pool.ref, self._reconcile(pool, found))
+            counted = await self._ready.get()
+            pool = counted.pool
+            await process(self._queue, pool.ref, self._reconcile(pool, counted.found))
             pool.is_new = False
 
     async def _reconcile(self, pool: Pool, found: Backlog | Problem) -> float | None:
@@ -208,9 +221,9 @@ class PoolController:
                 return None
             if isinstance(found, Problem):
                 return await self._scaler.block(pool, found)
-            for rival in older_rivals(pool, self._pools.values()):
+            for rival in self._pools.older_rivals(pool):
                 await self._update(rival)
-            if conflict := conflict_of(pool, self._pools.values()):
+            if conflict := self._pools.conflict(pool):
                 pool.workload = None
                 return await self._scaler.block(pool, conflict, found)
             return await self._scaler.scale(pool, found)

@@ -1,15 +1,12 @@
-"""One WorkerPool: what is kept about it between two reconciles, and its conflicts with others."""
+"""One WorkerPool, and what is kept about it between two reconciles."""
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from handlers.kube.client import Ref
+from handlers.kube.refs import Ref
 from handlers.workerpools.targets import Target
 from jobgroup.model.backlog import Backlog
-from jobgroup.resource import reasons
-from jobgroup.resource.conditions import Problem
 from jobgroup.resource.replicas import Bounds, Decision, desired_replicas
 from jobgroup.resource.workerpool_spec import bounds_of
 from jobgroup.resource.workerpool_status import Scaling
@@ -90,23 +87,3 @@ class Pool:
 
     def decide(self, backlog: Backlog, current: int) -> Decision:
         return desired_replicas(self.bounds, backlog, current, self.calm_since, time.monotonic())
-
-
-def older_rivals(of: Pool, pools: Iterable[Pool]) -> list[Pool]:
-    """Return the older pools of the same workload."""
-    return [pool for pool in pools if pool.target == of.target and pool.age < of.age]
-
-
-def conflict_of(pool: Pool, pools: Iterable[Pool]) -> Problem | None:
-    """Return a problem if an older pool scales the same workload, else None."""
-    for rival in older_rivals(pool, pools):
-        return Problem(
-            reasons.CONFLICT,
-            f"the WorkerPool {rival.ref.name} scales the same workload and is older;"
-            " delete one of the two",
-        )
-    reason, message = pool.ready_condition
-    if pool.is_new and reason == reasons.CONFLICT:
-        # After a restart, the watch may not have reported the older pool yet.
-        return Problem(reason, message)
-    return None

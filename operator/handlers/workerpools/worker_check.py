@@ -8,9 +8,9 @@ looks for such pools and adds them to the work queue; the reconcile then reads t
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from handlers.kube.client import Ref
+from handlers.kube.refs import Ref
 from handlers.kube.workqueue import WorkQueue
 from handlers.workerpools.pool import Pool
 from jobgroup.resource.listeners import has_worker, is_unserved
@@ -30,13 +30,13 @@ class WorkerCheck:
         self._queues = queues
         self._prefix = prefix
 
-    async def run(self, pools: Mapping[str, Pool], queue: WorkQueue[Ref]) -> None:
+    async def run(self, pools: Iterable[Pool], queue: WorkQueue[Ref]) -> None:
         """Add pools whose jobs nobody runs to the work queue, forever."""
         while True:
             leave_if_cancelled()
             await asyncio.sleep(CHECK_SECONDS)
             with contextlib.suppress(RedisError):  # the controller reports it
-                for pool in await self.unserved(pools.values()):
+                for pool in await self.unserved(pools):
                     queue.add(pool.ref)
 
     async def unserved(self, pools: Iterable[Pool]) -> list[Pool]:

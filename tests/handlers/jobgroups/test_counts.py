@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from handlers.jobgroups.counts import NamespaceCounts
-from handlers.kube.client import Ref
+from handlers.kube.refs import Ref
 
 
 class Controller:

@@ -9,7 +9,7 @@ import pytest
 from handlers.jobgroups import follower
 from handlers.jobgroups.cache import ObjectCache
 from handlers.jobgroups.follower import NO_GROUP, Counts, Follower, has_changed
-from handlers.kube.client import Ref
+from handlers.kube.refs import Ref
 from handlers.kube.workqueue import WorkQueue
 from jobgroup.definition.plan import plan_group
 from jobgroup.definition.spec import parse_group

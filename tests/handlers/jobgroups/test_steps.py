@@ -12,8 +12,9 @@ import kopf
 import pytest
 from redis import Redis
 
-from handlers.kube.client import ApiClient, ref_of
+from handlers.kube.client import ApiClient
 from handlers.kube.leader import NotLeaderError
+from handlers.kube.refs import ref_of
 from jobgroup import Store, connect
 from jobgroup.definition.plan import plan_group
 from jobgroup.model.clock import now_ms

@@ -1,5 +1,6 @@
 """The client of the API server: no write succeeds on a stale object."""
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,14 +13,19 @@ import pytest
 from aiohttp import web
 
 from handlers.jobgroups.cache import ObjectCache
-from handlers.kube.client import ApiClient, ApiError, Conflict, StatusRefusedError, ref_of
+from handlers.kube.client import ApiClient, ApiError, Conflict, StatusRefusedError
+from handlers.kube.leader import Lease
+from handlers.kube.ratelimit import TokenBucket
+from handlers.kube.refs import ref_of
 from jobgroup import Store, connect
 from jobgroup.definition.plan import Plan
 from jobgroup.resource.decisions import FINALIZER, GROUP_ANNOTATION
 from jobgroup.store.replies import GroupReading
+from testbed.servers.apiserver import OPERATOR_NAMESPACE
 from testbed.servers.proxy import Proxy
 from testbed.support.resources import manifest
 from testbed.support.stages import PAY, PREFIX, Stage
+from testbed.support.waiting import PATIENCE_SECONDS
 from tests.handlers.jobgroups.reconcilers import build_reconciler
 from tests.handlers.kube.tunnels import tunnel
 
@@ -317,3 +323,37 @@ async def test_the_operator_connects_through_the_proxy_of_a_kubeconfig(stage: St
         stage.resources.reaches("order", state="COMPLETED")
         operator.server.stop()
     assert set(proxy.targets) == {stage.api.url.removeprefix("https://")}
+
+
+class Exhausted(TokenBucket):
+    """A bucket that has no token and will never have one; it signals that a request waits."""
+
+    def __init__(self) -> None:
+        super().__init__(qps=1, burst=1)
+        self.waiting = asyncio.Event()
+
+    async def take(self) -> None:
+        self.waiting.set()
+        await asyncio.Event().wait()
+
+
+async def test_requests_wait_for_the_limit_but_leader_election_does_not(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(os.environ, "KUBECONFIG", str(stage.api.operator))
+    limit = Exhausted()
+    client = ApiClient(kopf.OperatorSettings(), limit)
+    lease = Lease(client, OPERATOR_NAMESPACE, stage.lease, "me")
+    reading = asyncio.create_task(client.uid())
+    await limit.waiting.wait()
+    limit.waiting.clear()
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await lease.acquire()
+        assert lease.is_held
+        await lease.release()
+        assert not limit.waiting.is_set()
+        assert not reading.done()
+    finally:
+        reading.cancel()
+        await client.close()

@@ -4,8 +4,9 @@ import logging
 
 import pytest
 
-from handlers.kube.client import ApiError, Ref, StatusRefusedError
+from handlers.kube.client import ApiError, StatusRefusedError
 from handlers.kube.leader import NotLeaderError
+from handlers.kube.refs import Ref
 from handlers.kube.worker import process
 from handlers.kube.workqueue import WorkQueue
 from jobgroup.store.connection import RedisError

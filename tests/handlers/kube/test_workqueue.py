@@ -213,3 +213,70 @@ async def test_a_wait_ends_with_a_new_key_or_with_its_timeout() -> None:
 )
 def test_the_soonest_of_several_waits(waits: tuple[float | None, ...], shortest: float) -> None:
     assert soonest(*waits) == shortest
+
+
+def namespace(key: str) -> str:
+    """Return the namespace of a key such as shop/order."""
+    return key.partition("/")[0]
+
+
+def is_large(key: str) -> bool:
+    return key.endswith("large")
+
+
+async def test_namespaces_take_turns() -> None:
+    queue = WorkQueue(namespace)
+    for key in ("a/1", "a/2", "a/3", "b/1"):
+        queue.add(key)
+    assert await queue.get() == "a/1"
+    queue.add("c/1")
+    assert [await queue.get() for _ in range(4)] == ["b/1", "a/2", "c/1", "a/3"]
+
+
+async def test_a_key_that_is_due_later_takes_no_turn() -> None:
+    queue = WorkQueue(namespace)
+    queue.add_after("a/late", 3600)
+    queue.add("a/1")
+    queue.add("b/1")
+    queue.add("a/2")
+    assert queue.get_due() == ["a/1", "b/1", "a/2"]
+    assert len(queue) == 4
+
+
+async def test_a_key_that_waits_for_its_turn_is_discarded_and_added_again() -> None:
+    queue = WorkQueue(namespace)
+    for key in ("a/1", "a/2"):
+        queue.add(key)
+    assert await queue.get() == "a/1"
+    queue.discard("a/2")
+    assert await ready(queue) is None
+    queue.add_after("a/2", 3600)
+    assert await ready(queue) is None
+    queue.add("a/2")
+    assert await ready(queue) == "a/2"
+
+
+async def test_large_keys_have_their_own_workers() -> None:
+    queue = WorkQueue(namespace, is_large)
+    small = asyncio.create_task(queue.get())
+    large = asyncio.create_task(queue.get(large=True))
+    await asyncio.sleep(0)
+    for key in ("a/1-large", "a/2-large", "b/1"):
+        queue.add(key)
+    async with asyncio.timeout(5):
+        assert [await small, await large] == ["b/1", "a/1-large"]
+    assert await ready(queue) is None
+    assert queue.seconds_until_due() <= 0
+    assert await queue.get(large=True) == "a/2-large"
+
+
+async def test_a_large_key_that_becomes_due_wakes_its_worker() -> None:
+    queue = WorkQueue(namespace, is_large)
+    small = asyncio.create_task(queue.get())
+    large = asyncio.create_task(queue.get(large=True))
+    await asyncio.sleep(0)
+    queue.add_after("a/1-large", 0.02)
+    async with asyncio.timeout(5):
+        assert await large == "a/1-large"
+    assert not small.done()
+    small.cancel()

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from handlers.kube.client import Ref
+from handlers.kube.refs import Ref
 from handlers.telemetry import state
 from handlers.telemetry.metrics import Metrics, passed
 from handlers.telemetry.redis_probe import RedisProbe

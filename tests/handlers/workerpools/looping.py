@@ -8,7 +8,8 @@ from typing import Any
 import kopf
 from redis.asyncio import Redis
 
-from handlers.kube.client import JSON, ApiClient, ref_of
+from handlers.kube.client import JSON, ApiClient
+from handlers.kube.refs import ref_of
 from handlers.kube.workqueue import WorkQueue
 from handlers.workerpools.controller import PoolController
 from handlers.workerpools.scaler import Scaler

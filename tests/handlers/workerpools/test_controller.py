@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 import pytest
 
-from handlers.kube.client import ApiError, ref_of
+from handlers.kube.client import ApiError
+from handlers.kube.refs import ref_of
 from handlers.workerpools import controller, worker_check
 from handlers.workerpools.pool import Pool
 from handlers.workerpools.worker_check import WorkerCheck

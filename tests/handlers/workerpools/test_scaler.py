@@ -10,9 +10,10 @@ from typing import Any, cast
 import pytest
 
 from handlers.kube import workqueue
-from handlers.kube.client import ApiClient, ApiError, Ref
+from handlers.kube.client import ApiClient, ApiError
+from handlers.kube.refs import Ref
 from handlers.kube.workqueue import WorkQueue
-from handlers.workerpools.controller import PoolController
+from handlers.workerpools.controller import WORKERS, PoolController
 from handlers.workerpools.pool import Pool
 from handlers.workerpools.scaler import Scaler
 from handlers.workerpools.targets import Targets
@@ -35,12 +36,12 @@ SPEC = {
 }
 
 
-def pool_of(name: str, queue: str) -> tuple[Ref, dict[str, Any]]:
-    metadata: dict[str, Any] = {"name": name, "namespace": "shop", "uid": name, "generation": 1}
+def pool_of(name: str, queue: str, namespace: str = "shop") -> tuple[Ref, dict[str, Any]]:
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace, "uid": name, "generation": 1}
     metadata["creationTimestamp"] = "2026-01-01T00:00:00Z"
     spec = {**SPEC, "queueName": queue, "scaleTargetRef": {**TARGET, "name": name}}
     body = {"kind": WORKERPOOL.name, "metadata": metadata, "spec": spec}
-    return Ref("shop", name, name, WORKERPOOL.plural), body
+    return Ref(namespace, name, name, WORKERPOOL.plural), body
 
 
 def controller(queues: Queues, queue: WorkQueue[Ref]) -> PoolController:
@@ -110,3 +111,36 @@ async def test_the_controller_stops_although_a_call_suppressed_the_cancellation(
     running.cancel()
     await asyncio.wait({running}, timeout=PATIENCE)
     assert running.done()
+
+
+async def test_a_neighbour_is_scaled_before_all_pools_that_were_counted_earlier() -> None:
+    scaled: list[str] = []
+    counted, last = asyncio.Event(), asyncio.Event()
+
+    async def scale(pool: Pool, _: Backlog) -> None:
+        scaled.append(pool.ref.name)
+        if len(scaled) == WORKERS:  # all are busy
+            pools.enqueue(*pool_of("neighbour", "neighbour", "bank"))
+        if len(scaled) == 101:
+            last.set()
+        await counted.wait()
+
+    async def backlogs(queues: list[Any]) -> list[Backlog]:
+        if ("neighbour", 60_000) in queues:
+            counted.set()
+        return [NOTHING for _ in queues]
+
+    async def stirred(_: Any, __: float) -> set[str]:
+        return set()
+
+    queues = cast(Queues, SimpleNamespace(backlogs=backlogs, stirred=stirred))
+    scaler = cast(Scaler, SimpleNamespace(scale=scale))
+    pools = controller(queues, WorkQueue())
+    pools._scaler = scaler
+    for number in range(100):
+        pools.enqueue(*pool_of(f"flood-{number}", f"flood-{number}"))
+    running = asyncio.create_task(pools.run())
+    async with asyncio.timeout(PATIENCE):
+        await last.wait()
+    running.cancel()
+    assert scaled.index("neighbour") in (WORKERS, WORKERS + 1)

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from handlers.kube.client import Ref
+from handlers.kube.refs import Ref
 from testbed.servers.operator import OperatorProcess
 from testbed.support.resources import manifest
 from testbed.support.stages import LOSE, PAY, UNDOS, Stage

@@ -1,0 +1,61 @@
+"""Items of several namespaces, served in turns: one of each namespace, then the next one of each.
+
+A namespace with thousands of items delays those of another namespace by one item at a time.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+class Turns(Generic[Item]):
+    """A set of items in the order of their turns; within a namespace, first in, first out."""
+
+    def __init__(self, namespace_of: Callable[[Item], str]) -> None:
+        self._namespace_of = namespace_of
+        # The namespace whose turn is next is the first. Dictionaries serve as ordered sets.
+        self._items: dict[str, dict[Item, None]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._items.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def add(self, item: Item) -> None:
+        """Add an item behind all others of its namespace; do nothing if it is there already."""
+        self._items.setdefault(self._namespace_of(item), {}).setdefault(item)
+
+    def pop(self) -> Item:
+        """Take the item whose turn it is; raise an error if there is none."""
+        namespace = next(iter(self._items))
+        items = self._items.pop(namespace)
+        item = next(iter(items))
+        del items[item]
+        if items:
+            self._items[namespace] = items
+        return item
+
+    def discard(self, item: Item) -> None:
+        """Remove an item, if it is there."""
+        namespace = self._namespace_of(item)
+        items = self._items.get(namespace, {})
+        items.pop(item, None)
+        if not items:
+            self._items.pop(namespace, None)
+
+
+class TurnQueue(asyncio.Queue[Item]):
+    """A queue of asyncio that serves namespaces in turns."""
+
+    def __init__(self, namespace_of: Callable[[Item], str]) -> None:
+        super().__init__()
+        self._queue = Turns(namespace_of)
+
+    def _put(self, item: Item) -> None:
+        self._queue.add(item)
+
+    def _get(self) -> Item:
+        return self._queue.pop()
