@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Protocol
 
-from jobgroup.model.snapshot import ENDED, STATES, State
+from jobgroup.model.snapshot import State
 from jobgroup.store.connection import leave_if_cancelled
 from jobgroup.store.reviews import Cursor
 from jobgroup.store.store import Store
@@ -23,9 +23,13 @@ logger = logging.getLogger(__name__)
 RUNNING_SHARE = 1 / 10
 HURRIED_SHARE = 1 / 2
 SHARE = 1 / 20
+IDLE_SHARE = 1 / 40
 # Groups that are settled at a time, and queues whose events are read at a time.
 BATCH = 20
 MAX_QUEUES = 1000
+
+RUNNING: tuple[State, ...] = ("ACTIVE", "COMPENSATING")
+FAILED: tuple[State, ...] = ("FAILED", "FAILED_COMPENSATION")
 
 
 class Settle(Protocol):
@@ -52,9 +56,10 @@ class Resync:
         self._settle = settle
         self._waiting = waiting
         self._on_pass = on_pass
-        # Queues with pending members, and the last event that was read of each.
+        # The queues of running and of failed groups, and the last event that was read of each.
+        self._running_queues: set[str] = set()
+        self._failed_queues: set[str] = set()
         self._events: dict[str, str] = {}
-        self._queues: set[str] = set()
         self._hurried_passes = 0
 
     def turns(self, seconds: float, recheck_seconds: float) -> list[Callable[[], Awaitable[float]]]:
@@ -65,8 +70,15 @@ class Resync:
             self._hurried_passes = max(0, self._hurried_passes - 1)
             return 0 if self._hurried_passes else rest
 
-        async def review_others() -> float:
-            return await _paced(self._review_others(), lambda: SHARE, seconds, self._on_pass)
+        async def review_failed() -> float:
+            return await _paced(self._review_failed(), lambda: SHARE, seconds, self._on_pass)
+
+        async def review_completed() -> float:
+            pages = self._review("COMPLETED", set())
+            return await _paced(pages, lambda: IDLE_SHARE, seconds, self._on_pass)
+
+        async def review_unparked() -> float:
+            return await _paced(self._review_unparked(), lambda: IDLE_SHARE, seconds, self._on_pass)
 
         async def recheck() -> float:
             return await _paced(self._recheck(), lambda: SHARE, recheck_seconds)
@@ -74,7 +86,8 @@ class Resync:
         async def follow_hints() -> float:
             return await _paced(self._follow_hints(), lambda: SHARE, recheck_seconds)
 
-        return [review_running, review_others, recheck, follow_hints]
+        reviews = [review_running, review_failed, review_completed, review_unparked]
+        return [*reviews, recheck, follow_hints]
 
     def _running_share(self) -> float:
         return HURRIED_SHARE if self._hurried_passes else RUNNING_SHARE
@@ -82,17 +95,24 @@ class Resync:
     async def review_everything(self) -> int:
         """Review every group without a rest; return how many moved on without a wake-up."""
         repaired = 0
-        for pages in (self._recheck(), self._review_running(), self._review_others()):
+        for pages in (
+            self._recheck(),
+            self._review_running(),
+            self._review_failed(),
+            self._review("COMPLETED", set()),
+            self._review_unparked(),
+        ):
             repaired += sum([page async for page in pages])
         self._on_pass(repaired)
         return repaired
 
     async def _recheck(self) -> AsyncIterator[int]:
-        yield await self._reclaim()
+        await self._reclaim()
+        yield 0
         for batch in _batches(list(self._waiting())):
             yield await self._settle(batch)
 
-    async def _reclaim(self) -> int:
+    async def _reclaim(self) -> None:
         reclaimed = await self._reviews.reclaim()
         if reclaimed.groups:
             logger.warning(
@@ -103,7 +123,6 @@ class Resync:
             )
         if reclaimed.paused:
             logger.warning("a foreign client paused the queue _jobgroups; it was resumed")
-        return 0
 
     async def _follow_hints(self) -> AsyncIterator[int]:
         """Settle the groups whose jobs people removed or retried, as far as events name them."""
@@ -121,19 +140,25 @@ class Resync:
                 more = any(hint.more for hint in hints.values())
 
     async def _review_running(self) -> AsyncIterator[int]:
-        self._queues = set()
-        for state in STATES:
-            if state not in ENDED:
-                async for repaired in self._review(state):
-                    yield repaired
-        followed = sorted(self._queues)[:MAX_QUEUES]
-        self._events = {queue: self._events.get(queue, "") for queue in followed}
+        self._running_queues = queues = set[str]()
+        for state in RUNNING:
+            async for repaired in self._review(state, queues):
+                yield repaired
+        self._follow_queues()
 
-    async def _review_others(self) -> AsyncIterator[int]:
-        for state in STATES:
-            if state in ENDED:
-                async for repaired in self._review(state):
-                    yield repaired
+    async def _review_failed(self) -> AsyncIterator[int]:
+        self._failed_queues = queues = set[str]()
+        for state in FAILED:
+            async for repaired in self._review(state, queues):
+                yield repaired
+        self._follow_queues()
+
+    def _follow_queues(self) -> None:
+        queues = sorted(self._running_queues | self._failed_queues)[:MAX_QUEUES]
+        self._events = {queue: self._events.get(queue, "") for queue in queues}
+
+    async def _review_unparked(self) -> AsyncIterator[int]:
+        """Settle groups that are not parked: somebody may have deleted their pseudo parents."""
         for queue in await self._reviews.owning_queues():
             page = Cursor()
             while True:
@@ -143,7 +168,8 @@ class Resync:
                     break
                 page = found
 
-    async def _review(self, state: State) -> AsyncIterator[int]:
+    async def _review(self, state: State, queues: set[str]) -> AsyncIterator[int]:
+        """Settle the parked groups of a state that need it; collect the queues of their jobs."""
         page = Cursor()
         while True:
             found = await self._reviews.review(state, page)
@@ -151,7 +177,7 @@ class Resync:
                 logger.warning(
                     "group %s: deleted its keys, because its owning queue was deleted", group_id
                 )
-            self._queues.update(found.queues)
+            queues.update(found.queues)
             yield await self._settle_all(found.due)
             if not found.cursor:
                 return

@@ -12,6 +12,7 @@
   Errors   GROUPEXISTS  GROUPREMOVED  JOBEXISTS  NEWERFORMAT  STATELOST
 ]]
 -- @include find_group
+-- @include keys_of
 -- @include names
 -- @include family
 -- @include owned_keys
@@ -30,20 +31,21 @@ local score = state_scores().ACTIVE + now
 local NO_VALUE_YET = { "returnvalue", "null" }
 
 -- Return the reply for a group of which some keys exist.
-local function refuse(gid, digest, job_keys)
-  local k, problem = find_group(prefix .. ":_jobgroups:" .. gid, prefix, gid)
-  if redis.call("EXISTS", k.tomb) == 1 then return redis.error_reply("GROUPREMOVED " .. gid) end
+local function refuse(wanted, gid, digest, job_keys)
+  if redis.call("EXISTS", wanted.tomb) == 1 then return redis.error_reply("GROUPREMOVED " .. gid) end
+  local k, problem = find_group(wanted.parent, prefix, gid)
   if problem == "NEWERFORMAT" then return redis.error_reply("NEWERFORMAT " .. gid) end
-  if not problem then
-    local known = redis.call("HGET", k.group, "digest")
-    return known == digest and 0 or redis.error_reply("GROUPEXISTS " .. gid)
-  end
+  if not problem and redis.call("HGET", k.group, "digest") == digest then return 0 end
   -- BullMQ's removeAllQueueData removes the group's hash with its queue, but not the ledger.
-  if redis.call("EXISTS", unpack(owned_keys(k))) > 0 then return redis.error_reply("STATELOST " .. gid) end
-  for _, key in ipairs(job_keys) do
-    if redis.call("EXISTS", key) == 1 then return redis.error_reply("JOBEXISTS " .. key) end
+  if problem and redis.call("HEXISTS", wanted.parent, "queue") == 1 then
+    return redis.error_reply("STATELOST " .. gid)
   end
-  return redis.error_reply("STATELOST " .. gid)
+  if redis.call("EXISTS", unpack(owned_keys(wanted))) == 0 then
+    for _, key in ipairs(job_keys) do
+      if redis.call("EXISTS", key) == 1 then return redis.error_reply("JOBEXISTS " .. key) end
+    end
+  end
+  return redis.error_reply("GROUPEXISTS " .. gid)
 end
 
 local function create_group(digest, plan)
@@ -59,7 +61,7 @@ local function create_group(digest, plan)
 
   -- Check everything first: Redis does not roll back. Usually no key exists, so two calls are enough.
   local taken = redis.call("EXISTS", k.tomb, unpack(owned_keys(k))) + call_in_batches("EXISTS", job_keys[1], job_keys)
-  if taken > 0 then return refuse(gid, digest, job_keys) end
+  if taken > 0 then return refuse(k, gid, digest, job_keys) end
   for _, member in ipairs(members) do open_queue(queues, prefix, member.queue, member.delay, member.priority) end
   local owning = queues[owning_queue]
   owning.groups = owning.groups or redis.call("ZCARD", k.index)

@@ -19,7 +19,9 @@
 local parked, prefix, queue, cursor, score, limit = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
 local unparked = {}
-local page, last = page_of(keys_of(prefix, "", queue).index, cursor, score, math.huge, limit)
+local index = keys_of(prefix, "", queue).index
+local page, last = {}, true
+if redis.call("TYPE", index).ok == "zset" then page, last = page_of(index, cursor, score, math.huge, limit) end
 for _, entry in ipairs(page) do
   cursor, score = entry.member, entry.score
   if not redis.call("ZSCORE", parked, entry.member) then unparked[#unparked + 1] = entry.member end

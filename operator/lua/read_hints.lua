@@ -17,7 +17,7 @@ local prefix, queues, limit = ARGV[1], cmsgpack.unpack(ARGV[2]), tonumber(ARGV[3
 
 local checked = {}
 local function group_of(id)
-  local gid = string.match(names.group_of_wakeup(id), "^(.+)%-%d+$")
+  local gid = names.group_of_job(id)
   if gid and checked[gid] == nil then
     checked[gid] = redis.call("EXISTS", names.job_key(prefix, "_jobgroups", gid)) == 1
   end
@@ -32,10 +32,11 @@ local function read(events, after)
   local entries = redis.call("XRANGE", events, "(" .. after, "+", "COUNT", limit)
   local hints = { last = after, groups = {}, cleaned = false, more = #entries == limit }
   for _, entry in ipairs(entries) do
+    -- The fields are in this order: event, jobId and prev, or event and count.
     local kind, id, prev = entry[2][2], entry[2][4], entry[2][6]
     hints.last = entry[1]
-    hints.cleaned = hints.cleaned or kind == "cleaned"
-    if kind == "removed" or (kind == "waiting" and (prev == "completed" or prev == "failed")) then
+    hints.cleaned = hints.cleaned or (kind == "cleaned" and id ~= "0")
+    if id and (kind == "removed" or (kind == "waiting" and (prev == "completed" or prev == "failed"))) then
       hints.groups[#hints.groups + 1] = group_of(id) or nil
     end
   end

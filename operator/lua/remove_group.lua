@@ -16,6 +16,7 @@
 -- @include split_job_key
 -- @include drop_jobs
 -- @include job_keys
+-- @include remove_on_fail
 -- @include saga
 -- @include discard_group
 -- @include close_unused_queue
@@ -26,7 +27,7 @@ if problem then return redis.error_reply(problem .. " " .. gid) end
 local state = redis.call("HGET", k.group, "state")
 if not saga.has_ended(state) then return redis.error_reply("INVALIDSTATE " .. state) end
 
-local budget = { jobs = 200, entries = 300000, longest = 300000 }
+local budget = { jobs = 200, entries = 300000, longest = 300000, events = 5000 }
 local touched = {}
 
 -- Remove one job; return whether it is certain that no worker will take what is left of it.
@@ -43,8 +44,8 @@ local function remove_job(base, id)
     if unsure[id] == "later" then return false end
     if unsure[id] == "never" then
       -- The entry of a list would run without a name if its hash were gone. BullMQ removes a job that fails.
-      local opts = string.gsub(redis.call("HGET", key, "opts"), '"removeOnFail":false', '"removeOnFail":true')
-      redis.call("HSET", key, "opts", opts, "defa", "group " .. gid .. " was removed")
+      redis.call("HSET", key, "defa", "group " .. gid .. " was removed")
+      remove_on_fail(key)
       return true
     end
   end
@@ -77,5 +78,5 @@ else
   touched[prefix .. ":" .. queue .. ":"] = true
   discard_group(k, gid, queue, now, remembers)
 end
-for base in pairs(touched) do close_unused_queue(k, gid, base) end
+for base in pairs(touched) do close_unused_queue(k, gid, base, budget) end
 return left and 1 or 0

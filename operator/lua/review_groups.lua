@@ -15,7 +15,7 @@
   Returns  JSON:
            due        ids of the groups to settle
            discarded  ids of the ended groups that were deleted, because their owning queue was
-           queues     the queues in which the reviewed groups have open jobs or undos
+           queues     the queues in which the reviewed groups have open or failed jobs or undos
            cursor     the last group of this page, or empty if it is the last page
            score      its score
 ]]
@@ -34,12 +34,19 @@ local parked, now, prefix, state, cursor, score, limit, remembers =
 -- A page of large groups is shorter, so that it does not block Redis for long.
 local budget = { members = 500, entries = 300000 }
 local scores, above = state_scores()
-local queues, seen, metas = {}, {}, {}
+local queues, seen, known = {}, {}, {}
 local due, discarded = {}, {}
 
-local function has_meta(queue)
-  if metas[queue] == nil then metas[queue] = redis.call("EXISTS", names.job_key(prefix, queue, "meta")) == 1 end
-  return metas[queue]
+-- Return whether a queue has its settings or any job.
+local function exists(queue)
+  if known[queue] == nil then
+    local keys = {}
+    for n, key in ipairs({ "meta", "wait", "paused", "active", "delayed", "prioritized", "completed", "failed" }) do
+      keys[n] = names.job_key(prefix, queue, key)
+    end
+    known[queue] = redis.call("EXISTS", unpack(keys)) > 0
+  end
+  return known[queue]
 end
 
 -- Return whether a group must be settled.
@@ -48,7 +55,8 @@ local function review(gid)
   local queue = redis.call("HGET", parent, "queue")
   local k, problem = find_group(parent, prefix, gid)
   if problem == "NEWERFORMAT" then return false end
-  if saga.has_ended(state) and queue and (problem or not has_meta(queue)) then
+  -- A failed compensation is kept: a person has to act.
+  if saga.has_ended(state) and queue and (problem or (state ~= "FAILED_COMPENSATION" and not exists(queue))) then
     discard_group(k, gid, queue, now, remembers)
     discarded[#discarded + 1] = gid
     return false

@@ -159,10 +159,12 @@ class GroupReading(NamedTuple):
     incarnation: str
 
 
-def read_reading(group_id: str, replies: Sequence[Any], jobs: bool) -> tuple[GroupReading, bool]:
+def read_reading(
+    group_id: str, replies: Sequence[Any], jobs: bool
+) -> tuple[GroupReading, GroupReply | None]:
     """Read the replies of read_group, read_jobs if asked, and read_incarnation if asked.
 
-    Also return whether settling the group would change its state.
+    Also return the first of them, if there is a group.
     """
     group, *more = replies
     members = more.pop(0) if jobs else None
@@ -171,11 +173,11 @@ def read_reading(group_id: str, replies: Sequence[Any], jobs: bool) -> tuple[Gro
             raise refusal(reply)
     incarnation = str(more[0]) if more else ""
     if not group or (jobs and members is None):  # it may have been removed in between
-        return GroupReading(None, None, incarnation), False
+        return GroupReading(None, None, incarnation), None
     # Skip unreadable jobs: most callers need only the group, and Store.read_jobs raises the error.
     found = read_jobs(group_id, members) if isinstance(members, str) else None
     reply = read_group(group_id, group)
-    return GroupReading(reply.group, found, incarnation), reply.is_due
+    return GroupReading(reply.group, found, incarnation), reply
 
 
 def is_its_own(error: Exception) -> bool:

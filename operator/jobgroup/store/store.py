@@ -224,12 +224,18 @@ class Store:
     ) -> GroupReading:
         """Read a group, and its jobs and the incarnation if asked, in one round trip."""
         calls = self._reads(group_id, jobs, incarnation)
-        replies = await run_all(self.redis, calls, in_order=True)
-        reading, is_due = read_reading(group_id, replies, jobs)
-        if is_due:
+        reading, reply = read_reading(
+            group_id, await run_all(self.redis, calls, in_order=True), jobs
+        )
+        if reply is None or not reply.is_due:
+            return reading
+        with contextlib.suppress(*UNAVAILABLE):
             await self.settle([group_id])
-            replies = await run_all(self.redis, calls, in_order=True)
-            reading, _ = read_reading(group_id, replies, jobs)
+        reading, reply = read_reading(
+            group_id, await run_all(self.redis, calls, in_order=True), jobs
+        )
+        if reply is not None and reply.is_due:
+            return reading._replace(group=replace(reply.group, state=reply.derived))
         return reading
 
     def _reads(self, group_id: str, jobs: bool, incarnation: bool = False) -> list[Call]:

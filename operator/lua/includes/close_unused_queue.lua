@@ -2,19 +2,21 @@
   Delete the keys of a queue that only groups have used and that has no job left. BullMQ counts the jobs that
   its own producers add in `id`, and its Node clients add fields to `meta`.
 
-  The events of another group that exists are kept: they show whether a job that disappeared had started.
+  The events are kept if the newest ones name another group that exists: they show whether a job that
+  disappeared had started. `budget.events` limits how many are read.
 ]]
 -- @include names
-local function close_unused_queue(k, gid, base)
+local function close_unused_queue(k, gid, base, budget)
   local used = redis.call("EXISTS", base .. "id", base .. "wait", base .. "paused", base .. "active", base .. "delayed",
     base .. "prioritized", base .. "waiting-children", base .. "completed", base .. "failed", base .. "repeat",
     base .. "groups")
   local meta = redis.call("HGETALL", base .. "meta")
   local is_ours = #meta == 0 or (#meta == 2 and meta[1] == "opts.maxLenEvents" and meta[2] == "10000")
-  if used > 0 or not is_ours then return end
+  if used > 0 or not is_ours or budget.events <= 0 then return end
   local checked = { [gid] = true }
   for _, entry in ipairs(redis.call("XREVRANGE", base .. "events", "+", "-", "COUNT", 500)) do
-    local other = string.match(names.group_of_wakeup(entry[2][4] or ""), "^(.+)%-%d+$")
+    budget.events = budget.events - 1
+    local other = names.group_of_job(entry[2][4] or "")
     if other and not checked[other] then
       checked[other] = true
       if redis.call("EXISTS", k.ledger .. ":" .. other) == 1 then return end

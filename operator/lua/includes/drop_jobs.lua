@@ -11,6 +11,7 @@
 ]]
 -- @include call_in_batches
 -- @include job_keys
+-- @include list_length
 local function drop_jobs(base, ids, together, budget)
   local wanted, was, unsure = {}, {}, {}
   for _, id in ipairs(ids) do wanted[id] = true end
@@ -22,9 +23,13 @@ local function drop_jobs(base, ids, together, budget)
     end
   end
 
+  local lengths = { wait = list_length(base .. "wait"), paused = list_length(base .. "paused") }
+  local is_long = lengths.wait + lengths.paused > budget.longest
+
   -- Search one list from one end: direction is 1 from the newest entry, -1 from the oldest. `spare` is the part
-  -- of the budget that is left for the other end.
-  local function search(list, length, direction, spare)
+  -- of the budget that is left for the searches after it.
+  local function search(name, direction, spare)
+    local list, length = base .. name, redis.call("LLEN", base .. name)
     local gone, count, furthest = ids[1] .. ":gone", 0, 0
     for _, id in ipairs(ids) do
       if not was[id] then
@@ -37,11 +42,11 @@ local function drop_jobs(base, ids, together, budget)
           for i, entry in ipairs(redis.call("LRANGE", list, first, found + together)) do
             if wanted[entry] and not was[entry] then
               redis.call("LSET", list, first + i - 1, gone)
-              was[entry], count = string.match(list, "[^:]+$"), count + 1
+              was[entry], count = name, count + 1
             end
           end
         elseif reach < length then
-          unsure[id] = length > budget.longest and "never" or "later"
+          unsure[id] = is_long and "never" or "later"
         end
       end
     end
@@ -50,11 +55,11 @@ local function drop_jobs(base, ids, together, budget)
       budget.entries = budget.entries - furthest
     end
   end
-  for _, list in ipairs({ base .. "wait", base .. "paused" }) do
-    local length = redis.call("LLEN", list)
-    local is_long = length > budget.longest
-    if length > 0 then search(list, length, 1, is_long and budget.longest / 2 or 0) end
-    if is_long then search(list, redis.call("LLEN", list), -1, 0) end
+  for n, name in ipairs({ "wait", "paused" }) do
+    if lengths[name] > 0 then search(name, 1, is_long and budget.longest * (4 - n) / 4 or 0) end
+  end
+  for n, name in ipairs(is_long and { "wait", "paused" } or {}) do
+    if lengths[name] > 0 then search(name, -1, budget.longest * (2 - n) / 4) end
   end
 
   local doomed = {}

@@ -14,6 +14,8 @@
 -- @include drop_jobs
 -- @include give_up_worker
 -- @include has_started
+-- @include job_keys
+-- @include remove_on_fail
 local function drop_pending(k, prefix, now, grace, budget)
   local seen, parents, pending, rerun, running, more = {}, {}, {}, {}, {}, false
   local members = redis.call("SMEMBERS", k.open)
@@ -68,6 +70,7 @@ local function drop_pending(k, prefix, now, grace, budget)
       else
         if unsure[id] then
           redis.call("HSET", key, "parentKey", k.sealed)
+          remove_on_fail(key)
         elseif not was[id] then
           redis.call("UNLINK", job_keys(key))
         end

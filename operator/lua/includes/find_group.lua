@@ -8,7 +8,7 @@
 local function find_group(parent, prefix, gid)
   local found = redis.call("HMGET", parent, "queue", "format")
   local k = keys_of(prefix, gid, found[1] or "")
-  if (tonumber(found[2] or 1) or math.huge) > formats.highest then return k, "NEWERFORMAT" end
+  if formats.is_newer(found[2]) then return k, "NEWERFORMAT" end
   if not found[1] or redis.call("EXISTS", k.group) == 0 then return k, "GROUPNOTFOUND" end
   return k
 end

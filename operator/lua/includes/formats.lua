@@ -1,5 +1,8 @@
 --[[
   The highest format of a group that these scripts understand. The pseudo parent of a group states its format
-  in the field `format`; a group without the field has format 1.
+  in the field `format`; a group without the field has format 1. A release that writes a higher format writes
+  it into the group's hash, too, because somebody may delete the pseudo parent.
 ]]
 local formats = { highest = 1 }
+
+function formats.is_newer(format) return (tonumber(format or 1) or math.huge) > formats.highest end

@@ -3,8 +3,9 @@
 
   `ledger` has the keys of the ledger's three parts, the hash of its members, and how many members must be
   in it. Foreign jobs: another producer used our parent; they are deleted. Failed jobs that wait, run or have
-  completed again: 5.x retried them in bulk, which does not change the ledger. Open jobs without a hash, and
-  jobs in no part: they were deleted, removed, drained or obliterated; they count as failed.
+  completed again: 5.x retried them in bulk, which does not change the ledger. Open jobs without a hash or
+  with another parent, and jobs in no part: they were deleted, removed, drained, replaced or obliterated; they
+  count as failed.
 
   Returns the counts, and the keys of the jobs that were missing.
 ]]
@@ -12,40 +13,42 @@
 local function harvest(prefix, ledger, now)
   local function foreign(key) return redis.call("HEXISTS", ledger.members, key) == 0 end
   for _, key in ipairs(redis.call("SMEMBERS", ledger.open)) do
-    if foreign(key) or redis.call("EXISTS", key) == 0 then redis.call("SREM", ledger.open, key) end
+    if foreign(key) or redis.call("HGET", key, "parentKey") ~= ledger.hash then redis.call("SREM", ledger.open, key) end
   end
   for _, key in ipairs(redis.call("HKEYS", ledger.done)) do
     if foreign(key) then redis.call("HDEL", ledger.done, key) end
   end
   for _, key in ipairs(redis.call("ZRANGE", ledger.failed, 0, -1)) do
     local queue, id = split_job_key(prefix, key)
-    local job = redis.call("HMGET", key, "name", "finishedOn", "returnvalue")
+    local job = redis.call("HMGET", key, "parentKey", "finishedOn", "returnvalue")
     if foreign(key) then
       redis.call("ZREM", ledger.failed, key)
-    elseif job[1] and not job[2] then
+    elseif job[1] == ledger.hash and not job[2] then
       redis.call("ZREM", ledger.failed, key)
       redis.call("SADD", ledger.open, key)
-    elseif redis.call("ZSCORE", prefix .. ":" .. queue .. ":completed", id) then
+    elseif job[1] and redis.call("ZSCORE", prefix .. ":" .. queue .. ":completed", id) then
       redis.call("ZREM", ledger.failed, key)
       redis.call("HSETNX", ledger.done, key, job[3] or "null")
     end
   end
-  local counts = {
-    open = redis.call("SCARD", ledger.open),
-    done = redis.call("HLEN", ledger.done),
-    failed = redis.call("ZCARD", ledger.failed),
-  }
-  local missing = {}
+  local function count()
+    return {
+      open = redis.call("SCARD", ledger.open),
+      done = redis.call("HLEN", ledger.done),
+      failed = redis.call("ZCARD", ledger.failed),
+    }
+  end
+  local counts, missing = count(), {}
   if counts.open + counts.done + counts.failed < ledger.expected then
     for _, key in ipairs(ledger.list()) do
       if redis.call("SISMEMBER", ledger.open, key) == 0 and redis.call("HEXISTS", ledger.done, key) == 0
-        and not redis.call("ZSCORE", ledger.failed, key) then
+        and not redis.call("ZSCORE", ledger.failed, key) and not ledger.adopt(key) then
         redis.call("ZADD", ledger.failed, now, key)
         redis.call("HSET", ledger.hash, "removed:" .. key, 1)
-        counts.failed = counts.failed + 1
         missing[#missing + 1] = key
       end
     end
+    counts = count()
   end
   return counts, missing
 end

@@ -1,10 +1,23 @@
 --[[
-  Describe the two ledgers of a group for harvest: the keys of its parts, the hash that lists what belongs to
-  it, how many entries it must have, and how to list them.
+  Describe the two ledgers of a group for harvest: the keys of its parts, the pseudo parent that its jobs name,
+  the hash that lists what belongs to it, how many entries it must have, and how to list them.
+
+  `adopt` returns whether a job that is in no part of the ledger is still a member, and puts it back: somebody
+  removed it from its parent, but not from its queue.
 ]]
+-- @include family
+-- @include restore_entry
 local ledgers = {
-  members = function(k, expected)
+  members = function(k, prefix, gid, expected)
     return {
+      adopt = function(key)
+        -- A job that somebody added under the same id has no value yet.
+        local job = redis.call("HMGET", key, "name", "returnvalue", "parentKey")
+        if not job[1] or not job[2] or (job[3] and job[3] ~= k.parent) then return false end
+        redis.call("HSET", key, "parentKey", k.parent, "parent", family(k, gid))
+        restore_entry(prefix, key, k.sealed, k.open, k.done, k.failed)
+        return true
+      end,
       open = k.open, done = k.done, failed = k.failed, hash = k.parent, members = k.jobs, expected = expected,
       list = function()
         local keys, statuses = {}, redis.call("HGETALL", k.jobs)
@@ -20,6 +33,7 @@ local ledgers = {
     return {
       open = k.undo_open, done = k.undo_done, failed = k.undo_failed, hash = k.undo, members = k.undo,
       expected = expected,
+      adopt = function() return false end,
       list = function()
         local keys, made = {}, redis.call("HGETALL", k.undo)
         for i = 1, #made, 2 do

@@ -10,6 +10,7 @@
 ]]
 -- @include names
 -- @include family
+-- @include outcome_of
 -- @include split_job_key
 -- @include call_in_batches
 -- @include open_queue
@@ -17,15 +18,6 @@
 -- @include close_queues
 local function make_undos(k, prefix, gid, now, budget, running)
   local queues, mappings, undos, made, keys, members, left = {}, {}, {}, {}, {}, {}, 0
-  -- Return the value to hand over, or nothing if the member did not complete, and whether it may have started.
-  local function outcome(key)
-    local value = redis.call("HGET", k.done, key) or redis.call("HGET", k.parent, "completed:" .. key)
-    local started = value or redis.call("HEXISTS", k.parent, "started:" .. key) == 1
-      or (redis.call("ZSCORE", k.failed, key) and redis.call("HEXISTS", k.parent, "removed:" .. key) == 0)
-    -- An open member may still finish.
-    if redis.call("SISMEMBER", k.open, key) == 1 then return nil, false end
-    return value, started
-  end
   local function mapping_of(key)
     local name = redis.call("HGET", k.templates, key)
     mappings[name] = mappings[name] or cmsgpack.unpack(redis.call("HGET", k.templates, names.mapping(name)))
@@ -34,7 +26,7 @@ local function make_undos(k, prefix, gid, now, budget, running)
 
   for _, key in ipairs(redis.call("HKEYS", k.templates)) do
     local value, started = nil, false
-    if not names.is_mapping(key) then value, started = outcome(key) end
+    if not names.is_mapping(key) then value, started = outcome_of(k, gid, key) end
     local mapping = started and not running[key] and mapping_of(key)
     if mapping and (value or mapping.from_start) then
       if budget.undos <= 0 or budget.bytes <= 0 then

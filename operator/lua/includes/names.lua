@@ -9,6 +9,10 @@ local names = {
   -- Also of a group: its second pseudo parent is the parent of its undos.
   undo_id = function(id) return id .. "-undo" end,
   group_of_wakeup = function(entry) return (string.gsub(entry, "%-undo$", "")) end,
+  -- Of a member or an undo; nothing if the id is another's.
+  group_of_job = function(id) return string.match(string.gsub(id, "%-undo$", ""), "^(.+)%-%d+$") end,
+  -- The reason with which a worker fails a member of a group that was given up.
+  doom = function(gid) return "group " .. gid .. " was given up" end,
   undo_queue = function(queue) return queue .. ":compensation" end,
   -- The field of a mapping among the members that may need an undo. Their keys begin with the prefix, which has
   -- no space.

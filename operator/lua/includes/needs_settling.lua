@@ -5,6 +5,8 @@
   of settling it.
 ]]
 -- @include split_job_key
+-- @include ledgers
+-- @include queue_lists
 -- @include take_out_missing
 local function needs_settling(k, prefix, group, queues, seen, budget)
   local open, done, failed = redis.call("SCARD", k.open), redis.call("HLEN", k.done), redis.call("ZCARD", k.failed)
@@ -13,8 +15,9 @@ local function needs_settling(k, prefix, group, queues, seen, budget)
   -- A bulk retry of 5.x leaves a job that waits, runs or has completed among the failed ones.
   local function runs_again(set)
     for _, key in ipairs(redis.call("ZRANGE", set, 0, -1)) do
-      local job = redis.call("HMGET", key, "name", "finishedOn")
+      local job = redis.call("HMGET", key, "parentKey", "finishedOn")
       local queue, id = split_job_key(prefix, key)
+      queue_lists(queues, prefix .. ":" .. queue .. ":")
       if job[1] and (not job[2] or redis.call("ZSCORE", prefix .. ":" .. queue .. ":completed", id)) then return true end
       budget.members = budget.members - 1
     end
@@ -32,14 +35,12 @@ local function needs_settling(k, prefix, group, queues, seen, budget)
 
   if group.state == "ACTIVE" then
     return failed > 0 or done == tonumber(group.totalJobs) or open + done < group.totalJobs - group.cancelledCount
-      or redis.call("HEXISTS", k.parent, "requested") == 1 or has_foreign() or take_out_missing(k, prefix, queues, seen, budget)
+      or redis.call("HEXISTS", k.parent, "requested") == 1 or has_foreign()
+      or take_out_missing(ledgers.members(k, prefix, ""), prefix, queues, seen, budget)
   end
   local ledger_is_short = undo_open + redis.call("HLEN", k.undo_done) + redis.call("ZCARD", k.undo_failed) < undos
     or open + done + failed < group.totalJobs - group.cancelledCount
-  for _, key in ipairs(undo_open > 0 and redis.call("SMEMBERS", k.undo_open) or {}) do
-    ledger_is_short = ledger_is_short or redis.call("EXISTS", key) == 0
-    budget.members = budget.members - 1
-  end
+  if undo_open > 0 and take_out_missing(ledgers.undos(k, prefix), prefix, queues, seen, budget) then return true end
   if group.state == "COMPENSATING" then
     -- A driver that knows it settles it again and again until no member is open.
     return open > 0 or undo_open == 0 or ledger_is_short

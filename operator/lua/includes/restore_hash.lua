@@ -10,10 +10,14 @@ local function restore_hash(k, prefix, gid, queue, now)
   local statuses, name = {}, gid
   local function add(keys, status)
     for _, key in ipairs(keys) do
-      statuses[#statuses + 1] = key
-      statuses[#statuses + 1] = status
       local opts = redis.call("HGET", key, "opts")
-      if opts then name = cjson.decode(opts).group.name end
+      local group = opts and cjson.decode(opts).group
+      -- A job without a group is foreign: another producer used our parent.
+      if group or not opts then
+        statuses[#statuses + 1] = key
+        statuses[#statuses + 1] = status
+      end
+      if group then name = group.name end
     end
   end
   add(redis.call("SMEMBERS", k.open), "pending")
@@ -22,7 +26,7 @@ local function restore_hash(k, prefix, gid, queue, now)
   if #statuses == 0 then return false end
 
   local undos = #ledgers.undos(k, prefix).list()
-  redis.call("HSET", k.parent, "requested", "the queue " .. queue .. " was deleted")
+  redis.call("HSET", k.parent, "requested", "keys of the queue " .. queue .. " were deleted")
   redis.call("HSET", k.group, "name", name, "state", undos > 0 and "COMPENSATING" or "ACTIVE",
     "createdAt", now, "updatedAt", now, "totalJobs", #statuses / 2, "completedCount", "0", "failedCount", "0",
     "cancelledCount", "0", "compensation", "{}", "revision", "1", "undoCount", undos, "failedAt", now)

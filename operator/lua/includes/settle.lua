@@ -7,7 +7,9 @@
   Returns the state, the state before, whether work is left for another call, and how many members can still
   finish.
 ]]
+-- @include names
 -- @include ledgers
+-- @include restore_undos
 -- @include harvest
 -- @include trace_members
 -- @include mark_members
@@ -28,7 +30,7 @@ local function settle(k, prefix, gid, now, request, grace)
   local budget = { drops = 200, undos = 200, bytes = 1000000, entries = 300000, longest = 300000, events = 20000 }
   local facts = { total = total, requested = request ~= "", undos_to_make = 0 }
 
-  local _, missing = harvest(prefix, ledgers.members(k, total - tonumber(group[4])), now)
+  local _, missing = harvest(prefix, ledgers.members(k, prefix, gid, total - tonumber(group[4])), now)
   trace_members(k, prefix, missing, budget)
   local function count_members()
     facts.open, facts.completed = redis.call("SCARD", k.open), redis.call("HLEN", k.done)
@@ -40,7 +42,7 @@ local function settle(k, prefix, gid, now, request, grace)
   local failing = state == "ACTIVE" and facts.completed < total and (facts.failed > 0 or facts.requested)
   facts.failing = failing
   local given_up = failing or (state ~= "ACTIVE" and state ~= "COMPLETED")
-  mark_members(k, given_up and "group " .. gid .. " was given up" or nil)
+  mark_members(k, given_up and names.doom(gid) or nil)
   if failing and facts.requested then redis.call("HSET", k.parent, "requested", request) end
   if failing or state == "COMPENSATING" then
     local open
@@ -54,7 +56,12 @@ local function settle(k, prefix, gid, now, request, grace)
   end
   facts.undos = tonumber(redis.call("HGET", k.group, "undoCount") or 0)
   local undos = { open = 0, done = 0, failed = 0 }
-  if facts.undos > 0 then undos = harvest(prefix, ledgers.undos(k, prefix, facts.undos), now) end
+  if facts.undos > 0 then
+    if redis.call("EXISTS", k.undo) == 0 then restore_undos(k, prefix) end
+    undos = harvest(prefix, ledgers.undos(k, prefix, facts.undos), now)
+    -- An undo of which nothing is left counts as failed.
+    undos.failed = undos.failed + math.max(0, facts.undos - undos.open - undos.done - undos.failed)
+  end
   facts.undos_open, facts.undos_failed = undos.open, undos.failed
 
   local function record_failure()

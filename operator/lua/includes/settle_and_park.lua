@@ -7,6 +7,8 @@
   members.
 ]]
 -- @include find_group
+-- @include keys_of
+-- @include formats
 -- @include names
 -- @include owned_keys
 -- @include restore_parent
@@ -31,6 +33,10 @@ local function settle_and_park(prefix, gid, queue, now, token, request, grace)
     elseif queue ~= "" then
       k = keys_of(prefix, gid, queue)
       restored = redis.call("EXISTS", k.group) == 1
+      -- A newer release writes its format into both hashes.
+      if formats.is_newer(redis.call("HGET", k.group, "format")) then
+        return redis.error_reply("NEWERFORMAT " .. gid)
+      end
       if restored then restore_parent(k, prefix, queue) end
     end
     if not restored then

@@ -15,8 +15,8 @@ local function trace_members(k, prefix, missing, budget)
     table.insert(sought[queue], key)
   end
   local function seek_if_completed(key)
-    local job = redis.call("HMGET", key, "name", "returnvalue")
-    if job[1] and not job[2] and redis.call("HEXISTS", k.parent, "completed:" .. key) == 0 then seek(key) end
+    local job = redis.call("HMGET", key, "parentKey", "returnvalue")
+    if job[1] == k.parent and not job[2] and redis.call("HEXISTS", k.parent, "completed:" .. key) == 0 then seek(key) end
   end
   local function restore(key, value)
     redis.call("ZREM", k.failed, key)

@@ -5,9 +5,10 @@
   destroys `wait`. Later versions use `wait` alone. If neither list exists, the version that created the
   queue's last Node client decides. No list suits a fleet in which both kinds pause one queue.
 ]]
+-- @include list_length
 local function waiting_list(base, paused, version)
   if not paused then return base .. "wait" end
-  if redis.call("EXISTS", base .. "paused") == 1 then return base .. "paused" end
+  if list_length(base .. "paused") > 0 then return base .. "paused" end
   if redis.call("EXISTS", base .. "wait") == 0 and string.match(version or "", "^bullmq[^:]*:[1-5]%.") then
     return base .. "paused"
   end

@@ -103,7 +103,7 @@ class History(RuleBasedStateMachine):
         self.world.look()
         assert bool(holder.job.deferredFailure) == job.doomed
         if job.doomed:
-            self.report_failure(job, finally_=True)
+            self.report_failure(job, finally_=True, reason=str(holder.job.deferredFailure))
 
     def held(self, n: int) -> Job | None:
         """Return an active job; start one if there is none."""
@@ -142,8 +142,8 @@ class History(RuleBasedStateMachine):
         if job := self.held(n):
             self.report_failure(job, finally_)
 
-    def report_failure(self, job: Job, finally_: bool) -> None:
-        self.world.do(self.world.holders.pop(job.id).fail("broken", finally_))
+    def report_failure(self, job: Job, finally_: bool, reason: str = "broken") -> None:
+        self.world.do(self.world.holders.pop(job.id).fail(reason, finally_))
         self.note_outcome(job)
         job.fail(finally_)
         self.world.look()
@@ -207,7 +207,8 @@ class History(RuleBasedStateMachine):
     def retry(self, n: int, reset: bool) -> None:
         if job := pick(self.world.at("completed", "failed"), n):
             self.world.do(self.world.queues[job.queue].retry(job.id, job.place, reset))
-            job.tries = 0 if reset else job.tries
+            if reset:
+                job.tries = job.ats = 0
             job.retry()
             self.world.look()
 
@@ -433,6 +434,8 @@ class History(RuleBasedStateMachine):
         world.empty_wakeups()
         for group in world.groups.values():
             world.check_settled(group)
+            orphaned = [job.id for job in group.undos if job.place == "orphaned"]
+            assert group.state == "ACTIVE" or not orphaned, f"{orphaned} are in no set"
 
     # After the last step: workers run all jobs, then every group must end and be removable.
 

@@ -57,7 +57,11 @@ for _, group in ipairs(groups) do
     if id then table.insert(seen.missed, id) end
   end
   local row = seen.members[#seen.members]
-  for _, key in ipairs(row ~= "" and cjson.decode(row).jobKey or {}) do
+  local keys = row ~= "" and cjson.decode(row).jobKey or {}
+  for _, key in ipairs(redis.call("HKEYS", books .. group .. "-undo")) do
+    if string.sub(key, 1, #prefix + 1) == prefix .. ":" then table.insert(keys, key) end
+  end
+  for _, key in ipairs(keys) do
     if redis.call("EXISTS", key) == 1 then
       table.insert(seen.hashed, string.match(key, "[^:]+$"))
     end
@@ -84,7 +88,7 @@ class Seen:
     books: list[tuple[str, str]]
     ghosts: list[str]
     missed: set[str]  # active members that the scripts found without a worker
-    hashed: set[str]  # members that have a hash
+    hashed: set[str]  # members and undos that have a hash
     meta: set[str]  # queues that have their hash of settings
     streams: set[str]  # queues that have events
     paused: set[str]  # queues that are paused

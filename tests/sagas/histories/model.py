@@ -31,6 +31,8 @@ class Job:
     place: Place = "waiting"
     book: Book = "open"
     starts: int = 0
+    entered: int = 0  # how often a worker ran it
+    ats: int = 0  # the starts that its hash counts
     tries: int = 0
     stalls: int = 0
     locked: bool = False
@@ -58,6 +60,8 @@ class Job:
         """Start the job in a worker."""
         self.place, self.locked = "active", True
         self.starts += 1
+        self.ats += 1
+        self.entered += not self.doomed
         self.history.add("active")
 
     def complete(self) -> None:
@@ -157,7 +161,10 @@ class Member(Job):
             return False
         if self.book == "done" or self.noted:
             return True
-        ran = self.maybe_started or (self.book == "failed" and not self.removed)
+        # A worker that takes a doomed member counts a start.
+        only_doomed = self.hashed and self.ats == 1 and not self.entered
+        failed = self.book == "failed" and not self.removed and not only_doomed
+        ran = self.maybe_started or failed
         return self.when == "Started" and ran
 
 
@@ -293,6 +300,8 @@ class Group:
             if member.hashed and member.book != "nowhere":
                 member.sealed = member.sealed or member.book == "done"
                 member.doomed = member.doomed or given_up
+                if given_up and member.book == "done":
+                    member.unkept_if_failed = True
 
     def _look_for_workers(self, patient: bool) -> None:
         """Give up members whose worker is still missing after the grace period."""
@@ -314,7 +323,7 @@ class Group:
         for member in _pick(pending, touched, budget, chosen.more):
             was_open = member.book == "open"
             if member.id in stuck:
-                member.sealed = True
+                member.sealed = member.unkept_if_failed = True
             else:
                 member.vanish(booked=False)
             if was_open:

@@ -29,8 +29,8 @@ BUGS = {
         "includes/make_undos.lua", 'call_in_batches("HDEL", k.templates, members)'
     ),
     "a member is undone that was removed and never ran": Bug(
-        "includes/make_undos.lua",
-        ' and redis.call("HEXISTS", k.parent, "removed:" .. key) == 0',
+        "includes/outcome_of.lua",
+        ' or redis.call("HEXISTS", k.parent, "removed:" .. key) == 1',
     ),
     "a member that only started is undone though only completed ones should be": Bug(
         "includes/make_undos.lua",
@@ -63,7 +63,7 @@ BUGS = {
     ),
     "5.x's bulk retry is believed": Bug(
         "includes/harvest.lua",
-        'if redis.call("ZSCORE", prefix .. ":" .. queue .. ":completed", id) then',
+        'if job[1] and redis.call("ZSCORE", prefix .. ":" .. queue .. ":completed", id) then',
         "if false then",
     ),
     "a group ends while members are at work": Bug("includes/saga.lua", "facts.open == 0 and "),
@@ -150,7 +150,7 @@ BUGS = {
         "includes/mark_members.lua", "is_done and k.sealed or job[1]", "job[1]"
     ),
     "a member of a group that was given up runs": Bug(
-        "includes/mark_members.lua", "if doom and not job[2] then", "if false then"
+        "includes/mark_members.lua", 'if doom then redis.call("HSET", key, "defa", doom) end'
     ),
     "a failed member is not doomed again": Bug(
         "includes/mark_members.lua",
@@ -176,20 +176,22 @@ BUGS = {
         "includes/drop_pending.lua", "if job[1] and not job[2] then", "if false then"
     ),
     "a job that 5.x retried in bulk counts as failed while it runs": Bug(
-        "includes/harvest.lua", "elseif job[1] and not job[2] then", "elseif false then"
+        "includes/harvest.lua",
+        "elseif job[1] == ledger.hash and not job[2] then",
+        "elseif false then",
     ),
     "a member whose hash was deleted counts as open": Bug(
-        "includes/harvest.lua", ' or redis.call("EXISTS", key) == 0'
+        "includes/harvest.lua", ' or redis.call("HGET", key, "parentKey") ~= ledger.hash'
     ),
     "a member in no list counts as pending": Bug(
         "includes/take_out_missing.lua",
-        "not is_listed(queues, base, id, tonumber(timestamp), budget)",
+        "not is_listed(queues, base, id, tonumber(job[1]), budget)",
         "false",
     ),
     "a deleted hash is not noticed": Bug(
         "includes/take_out_missing.lua",
-        'if not timestamp or redis.call("HEXISTS", k.jobs, key) == 0 then\n      lost = true',
-        "if not timestamp then\n      lost = false",
+        "if not job[1] or job[2] ~= ledger.hash or",
+        "if not job[1] then lost = false elseif",
     ),
     "nobody is told that a late undo failed": Bug(
         "includes/saga.lua",
@@ -200,18 +202,26 @@ BUGS = {
         "includes/restore_failed_undos.lua", 'redis.call("ZADD", base .. "failed", finished, id)'
     ),
     "a member in a long list holds up its group": Bug(
-        "includes/drop_jobs.lua", 'length > budget.longest and "never" or "later"', '"later"'
+        "includes/drop_jobs.lua", 'is_long and "never" or "later"', '"later"'
     ),
     "the removal of a group makes a ghost of a doomed member": Bug(
         "remove_group.lua", 'if unsure[id] == "never" then', "if false then"
     ),
     "an answer contradicts itself": Bug(
         "includes/derive_state.lua",
-        "local state = saga.next_state(group.state, facts)",
-        "local state = group.state",
+        "return saga.next_state(saga.next_state(group.state, facts), facts)",
+        "return group.state",
     ),
-    "jobs that a resume left behind wait for ever": Bug(
-        "includes/release_paused.lua", 'redis.call("RPUSH", base .. "wait", unpack(ids))'
+    "a completed member of a group that was given up can be run again": Bug(
+        "includes/mark_members.lua", "if doom and is_done then remove_on_fail(key) end"
+    ),
+    "a member that only failed by its doom is undone": Bug(
+        "includes/outcome_of.lua", 'not (job[1] == "1" and job[2] == names.doom(gid))', "true"
+    ),
+    "an undo in no list is waited for": Bug(
+        "includes/needs_settling.lua",
+        "if undo_open > 0 and take_out_missing",
+        "if false and take_out_missing",
     ),
     "a wake-up that a foreign worker took is lost": Bug(
         "reclaim_wakeups.lua",

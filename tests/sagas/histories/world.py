@@ -152,7 +152,8 @@ class World:
 
     def discard(self, group: Group) -> None:
         """Record that a group was deleted because its owning queue was; its jobs stay."""
-        assert group.ended, f"{group.id} has not ended, but it was discarded"
+        ended = group.ended and group.state != "FAILED_COMPENSATION"
+        assert ended, f"{group.id} is {group.state}, but it was discarded"
         assert group.queue not in self.seen.meta, f"the queue of {group.id} exists"
         self.groups.pop(group.id, None)
         self.leaving.pop(group.id, None)
@@ -167,14 +168,13 @@ class World:
             if self.seen.groups[group.id] is None:
                 self.discard(group)
                 continue
-            for member in group.members:
-                if member.place == "lost" and member.id not in self.seen.hashed:
-                    member.maybe_started = member.maybe_started or member.starts > 0
-                    member.vanish()
-            if group.state != "ACTIVE":
-                for undo in group.undos:
-                    if undo.place == "orphaned":
-                        undo.place = "failed"
+            for job in group.jobs:
+                if job.place == "lost" and job.id not in self.seen.hashed:
+                    job.vanish()
+                    if isinstance(job, Member):
+                        job.maybe_started = job.maybe_started or job.starts > 0
+                elif job.place == "orphaned" and (job.id, "failed") in self.seen.places:
+                    job.place = "failed"
 
     def remove_piece(self, group_id: str) -> bool:
         """Make one call of a removal; return whether work is left."""
@@ -319,7 +319,7 @@ class World:
         for member in group.members:
             if added := self.undos_added[f"{member.id}-undo"]:
                 assert added == 1, f"{member.id} was undone twice"
-                started = member.starts or "added" not in member.history
+                started = member.entered or member.ats > 1 or "added" not in member.history
                 assert member.ever_completed or (member.when == "Started" and started)
         if not group.ended:
             stolen = {names.group_of_wakeup(entry) for entry in self.stolen}
@@ -343,6 +343,8 @@ class World:
         if group.state == "ACTIVE":
             assert all(member.book in {"open", "done"} for member in group.members)
             assert not any(m.place == "lost" and m.book == "open" for m in group.members)
+        if group.state != "ACTIVE":
+            assert not any(u.place == "lost" and u.book == "open" for u in group.undos)
         if group.all_ended and group.state != "COMPLETED":
             assert not any(member.wants_undo for member in group.members)
 
