@@ -33,6 +33,8 @@ local function restore_hash(k, prefix, gid, queue, now)
   local owner = redis.call("HMGET", k.parent, "owner", "resource")
   if owner[2] then redis.call("HSET", k.group, "owner", owner[1], "resource", owner[2]) end
   call_in_batches("HSET", k.jobs, statuses)
+  -- The queue exists again, as the group does: a review would delete a group whose queue is gone.
+  redis.call("HSETNX", prefix .. ":" .. queue .. ":meta", "opts.maxLenEvents", "10000")
   redis.call("ZADD", k.index, now, gid)
   redis.call("SADD", k.queues, queue)
   return true

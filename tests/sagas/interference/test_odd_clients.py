@@ -1,0 +1,197 @@
+"""What single calls of stock clients, and jobs of others, do to members and undos."""
+
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from jobgroup import JobGroups, NewerFormatError
+from jobgroup.model import names
+from testbed.servers.redis import RedisServer
+from testbed.servers.stock import StockClient, fails_for_good, hangs, returns
+from testbed.support.fixtures import ClientStarter, QueueNamer
+from testbed.support.sagas import Sagas, job, undo
+
+REFUND = {"charge": undo("refund", attempts=1)}
+
+
+async def test_a_completed_member_of_a_failed_group_never_runs_again(
+    sagas: Sagas, client: StockClient
+) -> None:
+    order = await sagas.add(job("charge"), job("reserve", "inventory"), undos=REFUND)
+    await client.work("payments", {"charge": returns("tx-1")})
+    await client.heard("completed", name="charge")
+    await client.work("inventory", {"reserve": fails_for_good()})
+    await client.work("payments:compensation")
+    await sagas.ends(order.group_id)
+    charge = order.jobs[0]
+    await client.manage("payments", "retry", "completed", job=charge.job_id)
+    await client.heard("failed", id=charge.job_id, reason=f"group {order.group_id} was given up")
+    # Its failure wakes nobody, so nothing is left that could be retried.
+    assert await sagas.redis.exists(charge.job_key) == 0
+    assert client.count("started", name="charge") == client.count("started", name="refund") == 1
+
+
+@pytest.mark.parametrize("active", [False, True], ids=["waiting", "active"])
+async def test_a_member_that_was_removed_from_its_parent_stays_a_member(
+    sagas: Sagas, start_client: ClientStarter, active: bool
+) -> None:
+    client = await start_client("bullmq6")
+    order = await sagas.add(job("charge"), job("reserve", "inventory"), undos=REFUND)
+    if active:
+        await client.work("payments", {"charge": hangs(returns("tx-1"))})
+        await client.heard("started", name="charge")
+    await client.manage("payments", "removeChildDependency", job=order.jobs[0].job_id)
+    await sagas.driver.resync()
+    assert (await sagas.read(order.group_id)).state == "ACTIVE"
+    await client.release("charge")
+    await client.work("payments")
+    await client.heard("completed", name="charge")
+    await client.work("inventory", {"reserve": fails_for_good()})
+    await client.work("payments:compensation")
+    ended = await sagas.ends(order.group_id)
+    assert (ended.state, ended.completed_count, ended.undone_count) == ("FAILED", 1, 1)
+
+
+async def test_members_that_only_failed_by_their_doom_are_not_undone(
+    sagas: Sagas, client: StockClient
+) -> None:
+    undos = {"charge": undo("refund", when="Started")}
+    order = await sagas.add(
+        *(job("charge") for _ in range(250)), job("reserve", "inventory"), undos=undos
+    )
+    # One call drops 200 members; the workers take the others before the next call.
+    await sagas.groups.store.settle([order.group_id], "DeadlineExceeded")
+    await client.work("payments", concurrency=50)
+    await client.work("payments:compensation")
+    ended = await sagas.ends(order.group_id)
+    assert client.count("started", name="charge") == 0
+    assert (ended.state, ended.undo_count) == ("FAILED", 0)
+
+
+async def test_a_job_that_replaces_a_member_is_left_alone(
+    sagas: Sagas, start_client: ClientStarter, queue: QueueNamer
+) -> None:
+    client = await start_client("bullmq6")
+    order = await sagas.add(
+        job("charge", queue("payments")), job("reserve", "inventory"), undos=REFUND
+    )
+    charge = order.jobs[0]
+    await client.manage("payments", "remove", job=charge.job_id)
+    await client.add("payments", "of a person", jobId=charge.job_id)
+    await sagas.driver.resync()
+    ended = await sagas.ends(order.group_id)
+    assert (ended.state, ended.undo_count, ended.failed_count) == ("FAILED", 0, 1)
+    await client.work("payments")
+    await client.heard("completed", name="of a person")
+
+
+@pytest.mark.parametrize("filled", [("paused",), ("wait", "paused")], ids=["one list", "both"])
+async def test_no_call_spins_if_both_lists_are_long(
+    sagas: Sagas, redis: Redis, prefix: str, filled: tuple[str, ...]
+) -> None:
+    order = await sagas.add(job("charge"))
+    payments = f"{prefix}:payments"
+    await redis.rename(f"{payments}:wait", f"{payments}:paused")
+    pipeline = redis.pipeline()
+    for name in filled:
+        for _ in range(200):
+            pipeline.lpush(f"{payments}:{name}", *(f"filler-{n}" for n in range(1000)))
+    await pipeline.execute()
+    calls = sagas.driver.counters.calls
+    await sagas.groups.cancel_group(order.group_id)
+    assert (await sagas.ends(order.group_id)).state == "FAILED"
+    await sagas.groups.remove_group(order.group_id)
+    assert sagas.driver.counters.calls - calls < 10
+    await redis.delete(f"{payments}:wait", f"{payments}:paused", order.jobs[0].job_key)
+
+
+async def test_an_undo_that_its_queue_lost_fails_the_compensation(
+    sagas: Sagas, start_client: ClientStarter, queue: QueueNamer
+) -> None:
+    newer, older = await start_client("bullmq6"), await start_client("bullmq5")
+    undos = queue("payments:compensation")
+    await newer.manage(undos, "pause")
+    order = await sagas.add(job("charge"), job("reserve", "inventory"), undos=REFUND)
+    await newer.work("payments")
+    await newer.heard("completed", name="charge")
+    await newer.work("inventory", {"reserve": fails_for_good()})
+    await sagas.reaches(order.group_id, state="COMPENSATING", undo_count=1)
+    await older.add(undos, "foreign")  # goes to the list `paused`
+    await older.manage(undos, "resume")  # replaces the list `wait` with it
+    await sagas.driver.resync()
+    ended = await sagas.ends(order.group_id)
+    assert (ended.state, ended.undo_failed_count) == ("FAILED_COMPENSATION", 1)
+
+
+async def test_undos_whose_parent_was_deleted_are_counted(
+    sagas: Sagas, redis: Redis, prefix: str, client: StockClient
+) -> None:
+    order = await sagas.add(job("charge"), job("reserve", "inventory"), undos=REFUND)
+    await client.work("payments")
+    await client.heard("completed", name="charge")
+    await client.work("inventory", {"reserve": fails_for_good()})
+    await sagas.reaches(order.group_id, state="COMPENSATING", undo_count=1)
+    parent = names.parent_key(prefix, f"{order.group_id}-undo")
+    await redis.delete(parent, f"{parent}:dependencies")
+    await sagas.driver.resync()
+    assert (await sagas.read(order.group_id)).state == "COMPENSATING"
+    await client.work("payments:compensation", {"refund": fails_for_good()})
+    ended = await sagas.ends(order.group_id)
+    assert (ended.state, ended.undo_failed_count) == ("FAILED_COMPENSATION", 1)
+
+
+async def test_a_job_with_the_id_of_a_list_blocks_no_group(
+    sagas: Sagas, redis: Redis, prefix: str
+) -> None:
+    order = await sagas.add(job("charge"), job("reserve", "inventory"))
+    await redis.hset(f"{prefix}:payments:paused", "name", "of another")
+    await sagas.driver.resync()
+    await sagas.groups.cancel_group(order.group_id)
+    assert (await sagas.ends(order.group_id)).cancelled_count == 2
+    await redis.delete(f"{prefix}:payments:paused")
+
+
+async def test_an_event_without_a_job_does_not_stop_the_hints(sagas: Sagas, redis: Redis) -> None:
+    await sagas.add(job("charge"))
+    events = f"{sagas.prefix}:payments:events"
+    for fields in ({"event": "removed"}, {"event": "cleaned", "count": "0"}):
+        last = await redis.xadd(events, fields)  # type: ignore[arg-type]
+    hints = await sagas.groups.store.reviews.hints({"payments": "0-0"})
+    assert hints["payments"].last == last
+    assert not hints["payments"].cleaned
+
+
+async def test_a_newer_group_without_its_parent_is_not_restored(
+    sagas: Sagas, redis: Redis, prefix: str
+) -> None:
+    order = await sagas.add(job("charge"))
+    key, parent = (
+        f"{prefix}:payments:groups:{order.group_id}",
+        names.parent_key(prefix, order.group_id),
+    )
+    await redis.hset(key, "format", "2")
+    await redis.rename(parent, f"{prefix}:aside")
+    (result,) = await sagas.groups.store.settle([order.group_id], queue="payments")
+    assert isinstance(result, NewerFormatError)
+    assert await redis.exists(parent) == 0
+    await redis.rename(f"{prefix}:aside", parent)
+    await redis.hdel(key, "format")
+
+
+async def test_a_full_redis_reports_no_end_while_undos_are_due(tmp_path: Path) -> None:
+    with RedisServer(tmp_path) as server:
+        async with JobGroups.connect(server.url) as groups:
+            client = await StockClient.start("bullmq6", server.url, "bull")
+            order = await groups.add_group(
+                "order", [job("charge")], {"charge": undo("refund", when="Started")}
+            )
+            await client.work("payments", {"charge": fails_for_good()})
+            await client.heard("failed", name="charge")
+            await groups.store.redis.config_set("maxmemory", 1)
+            read = await groups.get_group_state(order.group_id)
+            reading = await groups.store.read_with(order.group_id)
+            for state in (read, reading.group):
+                assert state is not None
+                assert state.state == "COMPENSATING"
+            await client.end()
