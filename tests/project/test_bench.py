@@ -30,11 +30,15 @@ BARS = {
     "a workload scaled beside 5 pools: median, over without",
     "a workload scaled beside 5 pools: longest",
 }
+BARS |= {
+    "  99th percentile beside 200 running and 200 ended groups",
+    "groups of 3 whose third job starts after the first failed",
+}
 NO_BARS = {
     "from a job's end to its group's, beside no other group: median",
     "from a job's end to its group's, beside 200 running groups: median",
     "from a job's end to its group's, beside 200 ended groups: median",
-    "groups of 3 whose third job starts after the first failed",
+    "from a job's end to its group's, beside 200 running and 200 ended groups: median",
 }
 
 

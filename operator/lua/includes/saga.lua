@@ -14,7 +14,7 @@ local SAGA = {
     undo_failed = "FAILED_COMPENSATION", -- no job is active, every undo finished, and at least one failed for good
   },
   FAILED = {
-    late_undo_failed = "FAILED_COMPENSATION", -- the undo of a job that completed after the end failed for good
+    late_undo_failed = "FAILED_COMPENSATION", -- an undo that ended after the group failed for good
   },
   COMPLETED = {},
   FAILED_COMPENSATION = {},
