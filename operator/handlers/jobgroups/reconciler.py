@@ -3,8 +3,13 @@
 A reconcile can be interrupted after any call and continued by another replica: each step is
 idempotent, and the object and Redis together define what is left to do. What triggered a reconcile
 makes no difference to it.
+
+Each write of a large object occupies the API server for as long as a hundred writes of small ones.
+So after a large object its worker rests: the writes of small objects find an idle API server.
 """
 
+import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +31,9 @@ from jobgroup.store.store import Store
 MAX_STEPS = 8
 # The jobs of groups up to this size are read with the group, those of others only when needed.
 FEW_JOBS = 20
+# After a large object, a worker rests this many times as long as the reconcile took, up to a limit.
+RESTS = 2
+MAX_REST_SECONDS = 2.0
 # Steps that cannot be undone and that no resourceVersion protects. They need an object that was
 # just read, not a cached one.
 NEEDS_FRESH = {
@@ -90,7 +98,10 @@ class Reconciler:
         while True:
             leave_if_cancelled()
             ref = await self._queue.get(large)
+            began = time.monotonic()
             await process(self._queue, ref, self.reconcile(ref))
+            if large:
+                await asyncio.sleep(min(RESTS * (time.monotonic() - began), MAX_REST_SECONDS))
 
     async def reconcile(self, ref: Ref) -> float | None:
         """Carry out steps until none is left; return after how many seconds to reconcile again."""

@@ -1,6 +1,7 @@
 """Builds a reconciler that runs inside a test."""
 
 from collections.abc import Callable
+from operator import attrgetter
 
 from handlers.jobgroups.cache import ObjectCache
 from handlers.jobgroups.reconciler import Reconciler
@@ -21,4 +22,5 @@ def build_reconciler(
     cache = cache or ObjectCache()
     reporter = Reporter(api, store, cache)
     steps = Steps(api, store, cache, reporter, "cluster", is_leader)
-    return Reconciler(api, store, cache, reporter, steps, WorkQueue())
+    queue = WorkQueue(attrgetter("namespace"), attrgetter("is_large"))
+    return Reconciler(api, store, cache, reporter, steps, queue)

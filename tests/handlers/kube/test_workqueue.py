@@ -280,3 +280,13 @@ async def test_a_large_key_that_becomes_due_wakes_its_worker() -> None:
         assert await large == "a/1-large"
     assert not small.done()
     small.cancel()
+
+
+async def test_a_batch_and_a_wait_include_large_keys() -> None:
+    queue = WorkQueue(namespace, is_large)
+    for key in ("a/1-large", "b/1"):
+        queue.add(key)
+    assert await queue.get() == "b/1"
+    async with asyncio.timeout(5):
+        await queue.wait()
+    assert queue.get_due() == ["a/1-large"]

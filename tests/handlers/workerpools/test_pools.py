@@ -68,3 +68,16 @@ def test_only_the_oldest_pool_of_a_workload_has_no_conflict() -> None:
     assert problem is not None
     assert problem.reason == reasons.CONFLICT
     assert "the WorkerPool old scales the same workload" in problem.message
+
+
+def test_a_conflict_is_kept_after_a_restart_until_the_pool_was_reconciled() -> None:
+    young = pool("young", "a", "mailers")
+    young.body["status"] = {
+        "conditions": [{"type": "Ready", "reason": reasons.CONFLICT, "message": "old is older"}]
+    }
+    pools = pools_of(young)
+    problem = pools.conflict(young)
+    assert problem is not None
+    assert (problem.reason, problem.message) == (reasons.CONFLICT, "old is older")
+    young.is_new = False
+    assert pools.conflict(young) is None
