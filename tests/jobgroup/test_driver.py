@@ -92,7 +92,7 @@ async def test_a_corrupt_group_is_reported_and_does_not_affect_others(
     bad = await groups.add_group("bad", JOBS)
     good = await groups.add_group("good", JOBS)
     await redis.set(f"bull:_jobgroups:{bad.group_id}:unsuccessful", "not a ledger")
-    await redis.delete(f"bull:_jobgroups:{good.group_id}:dependencies")
+    await redis.delete(*(job.job_key for job in good.jobs))
     await redis.rpush("bull:_jobgroups:wait", bad.group_id, good.group_id)
     reported: list[tuple[str, str]] = []
     driver = Driver(groups.store, on_error=lambda gid, error: reported.append((gid, str(error))))
@@ -106,7 +106,7 @@ async def test_a_corrupt_group_is_reported_and_does_not_affect_others(
     assert await redis.llen("bull:_jobgroups:wait") == 0
     # Mended, it is found again by the next resync.
     await redis.delete(f"bull:_jobgroups:{bad.group_id}:unsuccessful")
-    await redis.delete(f"bull:_jobgroups:{bad.group_id}:dependencies")
+    await redis.delete(*(job.job_key for job in bad.jobs))
     assert await driver.resync() == 1
 
 

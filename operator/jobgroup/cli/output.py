@@ -70,12 +70,6 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def is_overdue(group: GroupState) -> bool:
-    """Return whether a running driver would advance the group at once."""
-    decided = group.failed_count > 0 or group.completed_count == group.total_jobs
-    return group.state == "ACTIVE" and decided
-
-
 def _cause(group: GroupState) -> str:
     return f"{group.failed_job_id}: {group.reason}" if group.failed_job_id else group.reason
 

@@ -15,11 +15,9 @@ from jobgroup import Driver, JobGroupError, JobGroups
 from jobgroup.cli.output import (
     group_fields,
     group_line,
-    is_overdue,
     job_fields,
     listing,
     live_line,
-    program,
     table,
 )
 from jobgroup.errors import GroupNotFoundError
@@ -28,8 +26,6 @@ from jobgroup.model.text import time_of
 
 OK, NOT_COMPLETED, REFUSED = 0, 1, 2
 POLL_SECONDS = 0.25
-# After so many reads without a change of a group that can advance, no driver is running.
-POLLS_BEFORE_HINT = 12
 MOST_REMEMBERED = 10_000
 
 
@@ -109,14 +105,14 @@ async def drive(groups: JobGroups, args: Namespace) -> int:
 async def watch(groups: JobGroups, args: Namespace, group_ids: Sequence[str]) -> int:
     """Show groups after each change until all have ended."""
     live = len(group_ids) == 1 and args.output == "text" and is_terminal()
-    running, shown, code, polls = list(group_ids), dict[str, str](), OK, 0
+    running, shown, code = list(group_ids), dict[str, str](), OK
     try:
         while running:
             for group_id in list(running):
                 group = await state_of(groups, group_id)
                 text = render(args, group)
                 if shown.get(group_id) != text:
-                    shown[group_id], polls = text, 0
+                    shown[group_id] = text
                     if live:
                         width = shutil.get_terminal_size().columns
                         text = f"\r\033[K{text if group.ended else live_line(group, width)}"
@@ -124,10 +120,7 @@ async def watch(groups: JobGroups, args: Namespace, group_ids: Sequence[str]) ->
                 if group.ended:
                     running.remove(group_id)
                     code = code if group.state == "COMPLETED" else NOT_COMPLETED
-                elif polls == POLLS_BEFORE_HINT and is_overdue(group):
-                    complain(f"no driver advances {group_id}; run `{program()} drive`", OK)
             if running:
-                polls += 1
                 await asyncio.sleep(POLL_SECONDS)
     finally:
         if live and running:

@@ -5,7 +5,6 @@ import pytest
 from jobgroup.cli.output import (
     group_fields,
     group_line,
-    is_overdue,
     job_fields,
     listing,
     live_line,
@@ -90,21 +89,6 @@ def test_a_table_has_a_column_for_every_field() -> None:
         "g-0    payments   completed  pending  bull:payments:g-0",
         "g-10   q          active     -        bull:q:g-10",
     ]
-
-
-@pytest.mark.parametrize(
-    ("state", "overdue"),
-    [
-        (group(), False),
-        (group(completed_count=3), False),
-        (group(completed_count=4), True),
-        (group(failed_count=1), True),
-        (group("COMPLETED", completed_count=4), False),
-        (group("COMPENSATING", failed_count=1), False),
-    ],
-)
-def test_only_a_decided_group_is_overdue(state: GroupState, overdue: bool) -> None:
-    assert is_overdue(state) is overdue
 
 
 def test_times_are_in_utc() -> None:
