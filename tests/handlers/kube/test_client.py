@@ -345,7 +345,9 @@ async def test_requests_wait_for_the_limit_but_leader_election_does_not(
     client = ApiClient(kopf.OperatorSettings(), limit)
     lease = Lease(client, OPERATOR_NAMESPACE, stage.lease, "me")
     reading = asyncio.create_task(client.uid())
-    await limit.waiting.wait()
+    waiting = asyncio.create_task(limit.waiting.wait())
+    await asyncio.wait({reading, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    assert not reading.done(), "the request did not wait"
     limit.waiting.clear()
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
