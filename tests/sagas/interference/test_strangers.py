@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+from redis.asyncio import Redis
 
+from jobgroup import Driver, JobGroups, Store
 from jobgroup.model import names
 from testbed.servers.stock import StockClient
 from testbed.support.fixtures import ClientStarter
@@ -18,7 +20,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> Callable[[str], bool]:
 
 @pytest.mark.parametrize("removes", [False, True], ids=["keeps", "removes"])
 async def test_a_worker_that_takes_wake_ups_loses_no_group(
-    sagas: Sagas, client: StockClient, removes: bool, logged: Callable[[str], bool]
+    sagas: Sagas, client: StockClient, removes: bool
 ) -> None:
     kept = {"count": 0 if removes else 1000}
     await client.work(names.LEDGER_QUEUE, name="stranger", removeOnComplete=kept)
@@ -31,8 +33,31 @@ async def test_a_worker_that_takes_wake_ups_loses_no_group(
         await sagas.driver.resync()
         await sagas.driver.drain()
     assert [(await sagas.read(order.group_id)).state for order in orders] == ["COMPLETED"] * 20
-    if not removes and any(report.get("name") is None for report in client.reports):
-        assert logged("only drivers may use this queue")
+
+
+async def test_a_warning_names_the_worker_that_takes_wake_ups(
+    redis_url: str,
+    prefix: str,
+    redis: Redis,
+    logged: Callable[[str], bool],
+) -> None:
+    client = await StockClient.start("bullmq6", redis_url, prefix)
+    groups = JobGroups(Store(redis, prefix))
+    order = await groups.add_group("order", [job("charge")])
+    await client.work("payments")
+    await client.heard("completed", name="charge")
+    await client.work(names.LEDGER_QUEUE, name="stranger", removeOnComplete={"count": 1000})
+    await client.heard("completed", id=order.group_id)
+    await client.end()
+    driver = Driver(groups.store)
+    await driver.resync()
+    await driver.drain()
+    assert logged("(workers: stranger)")
+    assert logged("only drivers may use this queue")
+    state = await redis.hget(f"{prefix}:payments:groups:{order.group_id}", "state")
+    assert state == "COMPLETED"
+    await groups.remove_group(order.group_id)
+    await redis.delete(*[key async for key in redis.scan_iter(f"{prefix}:*")])
 
 
 async def test_a_group_that_was_removed_as_a_job_is_given_up_and_undone(
