@@ -6,7 +6,7 @@ must not be lost with the operator that read it.
 
 import pytest
 
-from testbed.servers.stock import StockClient, fails
+from testbed.servers.stock import StockClient, fails, fails_for_good
 from testbed.support.resources import manifest
 from testbed.support.sagas import undo
 from testbed.support.stages import LOSE, PAY, PREFIX, Stage
@@ -77,3 +77,23 @@ async def test_the_operator_is_killed_after_it_read_a_change(stage: Stage, failp
     stage.free_lease()
     stage.operator("heir")
     told(stage)
+
+
+async def test_an_undo_that_fails_after_the_end_changes_the_state(stage: Stage) -> None:
+    stage.operator()
+    client = await stage.client("bullmq5")
+    await client.work("payments", {"pay": fails(1, then="tx-1")})
+    stage.resources.apply(manifest("order", PAY, undos=UNDO))
+    stage.resources.reaches("order", state="FAILED")
+    # A bulk retry of 5.x wakes nobody; the first one consumes the mark that keeps the job from
+    # running.
+    await client.manage("payments", "retryJobs")
+    uid = stage.resources.get("order")["metadata"]["uid"]
+    await client.heard("failed", reason=f"group {uid} was given up")
+    await client.manage("payments", "retryJobs")
+    await client.heard("completed", name="pay")
+    await client.work("payments:compensation", {"refund": fails_for_good()})
+    stage.resources.reaches("order", state="FAILED_COMPENSATION", undone="0/1")
+    stage.resources.condition("order", "Compensated", "False")
+    reasons = [reason for _, reason, _ in stage.resources.events("order")]
+    assert "CompensationFailed" in reasons
