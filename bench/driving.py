@@ -156,7 +156,7 @@ async def driver(bench: Bench) -> AsyncIterator[None]:
 
 
 async def under_load(bench: Bench) -> Ends:
-    """Let groups end one after the other for some time, so that there are always wake-ups."""
+    """Add groups that end one after the other, so that wake-ups never stop."""
     count = int(RATE * bench.sizes.seconds) // BURST * BURST
     definition = group(1, [LOAD])
     async with driver(bench):

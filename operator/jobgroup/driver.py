@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from jobgroup.errors import NewerFormatError
+from jobgroup.errors import JobGroupError, NewerFormatError
 from jobgroup.model import names
 from jobgroup.model.clock import backoff
 from jobgroup.model.snapshot import Settled
@@ -82,7 +82,7 @@ class Driver:
             try:
                 rest = await turn()
                 failures = 0
-            except RedisError as error:
+            except (RedisError, JobGroupError) as error:
                 failures += 1
                 rest = backoff(failures)
                 # One loop reports for all that Redis is unavailable.

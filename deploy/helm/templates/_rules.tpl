@@ -13,7 +13,7 @@
 - apiGroups: [jobgroups.dev]
   resources: [jobgroups/status, workerpools/status]
   verbs: [update]
-# A pool scales its workload unless a HorizontalPodAutoscaler does. So whoever may create WorkerPools may scale.
+# A pool scales its workload unless a HorizontalPodAutoscaler does. So a user who may create WorkerPools may scale.
 - apiGroups: [apps]
   resources: [deployments, statefulsets]
   verbs: [get]

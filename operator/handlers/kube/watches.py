@@ -70,7 +70,7 @@ class Watches:
         self._listed: dict[str, set[str]] = {}
 
     def install(self) -> None:
-        """Have kopf read through this object."""
+        """Replace the functions with which kopf reads."""
         api.get, api.stream = self.get, self.stream
 
     def on_list(self, plural: str, listener: ListListener) -> None:

@@ -148,7 +148,7 @@ class WorkQueue(Generic[Key]):
         return math.inf
 
     def _find_ready(self) -> None:
-        """Let the keys whose time has come take turns."""
+        """Add the keys whose time has come to the turns."""
         now = time.monotonic()
         while self._next_due() <= now:
             _, _, key = heapq.heappop(self._heap)

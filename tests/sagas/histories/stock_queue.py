@@ -87,7 +87,7 @@ class StockQueue:
         return Holder(Job.fromJSON(self, data, job_id), token) if job_id else None
 
     async def steal(self, token: str) -> str:
-        """Take the next entry without a look at its content; return its id."""
+        """Take the next entry of the pseudo queue without reading it; return its id."""
         _, job_id, *_ = await self.backend.moveToActive(token, self.opts)
         return str(job_id)
 
