@@ -93,8 +93,8 @@ async def test_groups_transitions_durations_and_undos_are_counted(stage: Stage) 
     assert scrape.value("jobgroup_resync_repairs_total") == 0
     assert scrape.value("jobgroup_redis_up") == 1
     ran = scrape.by("script", "jobgroup_script_seconds_count")
-    assert all(ran[name] for name in ("create_groups", "settle_group", "read_totals"))
-    assert scrape.by("script", "jobgroup_script_seconds_sum")["settle_group"] > 0
+    assert all(ran[name] for name in ("create_groups", "settle_wakeups", "read_totals"))
+    assert scrape.by("script", "jobgroup_script_seconds_sum")["settle_wakeups"] > 0
     assert ran["remove_group"] == 0
     assert not any("first" in str(key) or stage.namespace in str(key) for key in scrape.samples)
 

@@ -12,6 +12,7 @@ from testbed import ROOT
 from testbed.servers.apiserver import ApiServer
 from testbed.support.resources import manifest
 from testbed.support.stages import PREFIX, WAIT, Stage
+from testbed.support.waiting import wait_for
 
 OPERATIONS = ROOT / "docs/operations.md"
 
@@ -35,6 +36,8 @@ async def restored(quiet_api: ApiServer, tmp_path: Path) -> AsyncIterator[Stage]
                     stage.redis.stop()
                     replace(backup, tmp_path)
                     stage.redis.start_again()
+            # Otherwise the next operator would begin with the status of this object.
+            wait_for(lambda: "RedisUnavailable" not in reasons(stage, "before"))
         doomed = stage.operator("doomed", FAILPOINT="status")
         stage.resources.apply(manifest("untold", WAIT))
         assert doomed.server.wait() == -9
@@ -45,6 +48,11 @@ async def restored(quiet_api: ApiServer, tmp_path: Path) -> AsyncIterator[Stage]
         stage.redis.start_again()
         assert groups(stage) == ["before"]
         yield stage
+
+
+def reasons(stage: Stage, name: str) -> set[str]:
+    """Return the reasons of the conditions of an object."""
+    return {each["reason"] for each in stage.resources.status(name)["conditions"]}
 
 
 def replace(target: Path, source: Path) -> None:
