@@ -88,7 +88,9 @@ class Driver:
                 # One loop reports for all that Redis is unavailable.
                 if reports or not is_transient(error):
                     self._report("", error)
-            await asyncio.sleep(rest)
+            # Not even for an instant: a worker may start another member meanwhile.
+            if rest:
+                await asyncio.sleep(rest)
 
     async def _follow_wakeups(self) -> float:
         self.alive_at = time.monotonic()
