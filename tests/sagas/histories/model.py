@@ -173,6 +173,7 @@ class Chosen:
     """The choices of the scripts in one call of settle."""
 
     cancelled: AbstractSet[str]
+    done: AbstractSet[str]  # jobs that the ledger shows as completed after the call
     undone: AbstractSet[str]
     hashed: AbstractSet[str]  # members that have a hash after the call
     missed: AbstractSet[str]
@@ -318,7 +319,8 @@ class Group:
         """Drop pending members; one in a list that is too long to search stays there, doomed."""
         pending = [m for m in self.members if m.pending and (m.book == "open" or m.runs_again)]
         stuck = {m.id for m in pending if m.id in chosen.hashed and m.queue in chosen.long_queues}
-        left = stuck & chosen.cancelled if chosen.more else stuck
+        closed = chosen.cancelled | (chosen.done & {m.id for m in pending if m.book == "open"})
+        left = stuck & closed if chosen.more else stuck
         touched = {m.id for m in pending if m.id not in chosen.hashed} | left
         for member in _pick(pending, touched, budget, chosen.more):
             was_open = member.book == "open"

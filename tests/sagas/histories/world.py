@@ -219,6 +219,7 @@ class World:
         """Settle a group in the model, with the choices that the scripts made."""
         chosen = Chosen(
             cancelled={job for job, status in self.seen.statuses.items() if status == "cancelled"},
+            done={job for job, book in self.seen.books if book == "done"},
             undone={job.removesuffix("-undo") for job in self.undos_added},
             hashed=self.seen.hashed,
             missed=self.seen.missed,
@@ -319,7 +320,9 @@ class World:
         for member in group.members:
             if added := self.undos_added[f"{member.id}-undo"]:
                 assert added == 1, f"{member.id} was undone twice"
-                started = member.entered or member.ats > 1 or "added" not in member.history
+                # Without the hash or the events, a start cannot be ruled out.
+                unknown = not member.hashed or "added" not in member.history
+                started = member.entered or member.ats > 1 or unknown
                 assert member.ever_completed or (member.when == "Started" and started)
         if not group.ended:
             stolen = {names.group_of_wakeup(entry) for entry in self.stolen}
