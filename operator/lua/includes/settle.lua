@@ -31,7 +31,7 @@ local function settle(k, prefix, gid, now, request, grace)
   local facts = { total = total, requested = request ~= "", undos_to_make = 0 }
 
   local _, missing = harvest(prefix, ledgers.members(k, prefix, gid, total - tonumber(group[4])), now)
-  trace_members(k, prefix, missing, budget)
+  trace_members(k, prefix, gid, missing, budget)
   local function count_members()
     facts.open, facts.completed = redis.call("SCARD", k.open), redis.call("HLEN", k.done)
     facts.failed = redis.call("ZCARD", k.failed)

@@ -136,6 +136,7 @@ class Member(Job):
     undo: Job | None = None
     cancelled: bool = False
     removed: bool = False  # a harvest found it missing
+    refused: bool = False  # the scripts recorded that it failed only because it was doomed
     noted: bool = False  # the scripts recorded that it completed before it was run again
     maybe_started: bool = False  # the scripts recorded that it may have started
     missed: bool = False  # seen active without a worker
@@ -161,11 +162,18 @@ class Member(Job):
             return False
         if self.book == "done" or self.noted:
             return True
-        # A worker that takes a doomed member counts a start.
-        only_doomed = self.hashed and self.ats == 1 and not self.entered
-        failed = self.book == "failed" and not self.removed and not only_doomed
-        ran = self.maybe_started or failed
+        failed = self.book == "failed" and not self.removed
+        ran = self.maybe_started or (failed and not self.refused and not self.shows_refusal)
         return self.when == "Started" and ran
+
+    @property
+    def shows_refusal(self) -> bool:
+        """Whether its hash shows that it failed without a run: a doomed member counts a start."""
+        return self.place == "failed" and self.ats == 1 and not self.entered
+
+    def fail(self, finally_: bool) -> None:
+        self.refused = self.refused and self.book != "open"
+        super().fail(finally_)
 
 
 @dataclass(frozen=True)
@@ -295,6 +303,7 @@ class Group:
                 member.maybe_started = member.maybe_started or (started and not completed)
             elif member.book in {"open", "failed"} and member.hashed and not member.valued:
                 member.noted = True
+            member.refused = member.refused or (member.book == "failed" and member.shows_refusal)
 
     def _mark(self, given_up: bool) -> None:
         for member in self.members:
