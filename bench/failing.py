@@ -73,7 +73,7 @@ async def course(bench: Bench, size: int, pending: bool, backlog: int) -> Course
     first_undo, more = -1, True
     await bench.watch_scripts()
     while more:
-        ((_, settled),) = await bench.groups.store.settle_wakeups()
+        ((_, settled),) = await bench.groups.store.wakeups.settle()
         assert settled is not None
         assert not isinstance(settled, Exception)
         more = settled.more

@@ -1,8 +1,9 @@
 """The driver settles groups. Any number of drivers can run, and each can be killed at any time.
 
-A driver blocks until a stock worker puts a group on the wake-up list. One call then finds out which
-groups were woken and settles them. The same call removes their entries, so no entry is lost with a
-driver. Beside that, a resync looks for groups that changed without a wake-up; see resync.py.
+A driver blocks until a stock worker puts a group on the wake-up list. Redis then settles the groups
+on the list, without a further message from the driver. The same call removes their entries, so no
+entry is lost with a driver. Beside that, a resync looks for groups that changed without a wake-up;
+see resync.py.
 """
 
 import asyncio
@@ -14,11 +15,12 @@ from dataclasses import dataclass
 
 from jobgroup.errors import JobGroupError, NewerFormatError
 from jobgroup.model import names
-from jobgroup.model.clock import backoff
+from jobgroup.model.clock import GRACE, backoff
 from jobgroup.model.snapshot import Settled
 from jobgroup.resync import Resync
 from jobgroup.store.connection import RedisError, is_transient, leave_if_cancelled
-from jobgroup.store.store import GRACE, SettleResult, Store
+from jobgroup.store.replies import SettleResult
+from jobgroup.store.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -88,30 +90,36 @@ class Driver:
                 # One loop reports for all that Redis is unavailable.
                 if reports or not is_transient(error):
                     self._report("", error)
-            # Not even for an instant: a worker may start another member meanwhile.
-            if rest:
-                await asyncio.sleep(rest)
+            await asyncio.sleep(rest)
 
     async def _follow_wakeups(self) -> float:
         self.alive_at = time.monotonic()
         await self.drain()
         leave_if_cancelled()
-        await self._store.wakeups.wait(WAIT_SECONDS)
+        await self._take(
+            await self._store.wakeups.wait_and_settle(WAIT_SECONDS, BATCH, self._grace)
+        )
         return 0
 
     async def drain(self) -> None:
         """Settle until the wake-up list is empty, except for groups with a newer format."""
         skip = 0
-        while entries := await self._store.settle_wakeups(skip, BATCH, self._grace):
-            self.alive_at = time.monotonic()
-            self.counters.wakeups += len(entries)
-            self.counters.calls += len(entries)
-            for entry, result in entries:
-                if isinstance(result, NewerFormatError):
-                    # A driver of the newer release settles it.
-                    skip += 1
-                elif not self._accept(names.group_of_wakeup(entry), result):
-                    await self._store.wakeups.set_aside(entry)
+        while entries := await self._store.wakeups.settle(skip, BATCH, self._grace):
+            skip += await self._take(entries)
+
+    async def _take(self, entries: list[tuple[str, SettleResult]]) -> int:
+        """Take note of entries that were settled; return how many have a newer format."""
+        self.alive_at = time.monotonic()
+        self.counters.wakeups += len(entries)
+        self.counters.calls += len(entries)
+        newer = 0
+        for entry, result in entries:
+            if isinstance(result, NewerFormatError):
+                # A driver of the newer release settles it.
+                newer += 1
+            elif not self._accept(names.group_of_wakeup(entry), result):
+                await self._store.wakeups.set_aside(entry)
+        return newer
 
     async def resync(self) -> int:
         """Review every group now; return how many moved on without a wake-up."""

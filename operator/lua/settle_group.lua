@@ -2,12 +2,11 @@
   Settle one group and park it.
 
   KEYS[1] parent   hash, the pseudo parent of the group's members
-  ARGV[1] now      milliseconds since the epoch
-  ARGV[2] prefix   BullMQ's key prefix
-  ARGV[3] gid      id of the group
-  ARGV[4] queue    its owning queue, or empty; needed if the pseudo parent is gone
-  ARGV[5] request  empty, or the reason to cancel a running group: DeadlineExceeded
-  ARGV[6] grace    milliseconds after which an active member without a worker is given up
+  ARGV[1] prefix   BullMQ's key prefix
+  ARGV[2] gid      id of the group
+  ARGV[3] queue    its owning queue, or empty; needed if the pseudo parent is gone
+  ARGV[4] request  empty, or the reason to cancel a running group: DeadlineExceeded
+  ARGV[5] grace    milliseconds after which an active member without a worker is given up
 
   Returns  nothing if there is no such group, or JSON:
            changed     whether the group's revision changed
@@ -21,6 +20,6 @@
   Errors   NEWERFORMAT
 ]]
 -- @include settle_and_park
-local now, prefix, gid, queue, request, grace = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
+local prefix, gid, queue, request, grace = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
-return settle_and_park(prefix, gid, queue, now, "", request, grace)
+return settle_and_park(prefix, gid, queue, "", request, grace)

@@ -69,7 +69,7 @@ async def test_the_backoff_grows_while_redis_is_read_only(
     class Enough(Exception):
         pass
 
-    async def refuse(_: float) -> None:
+    async def refuse(*_: float) -> None:
         raise exceptions.ReadOnlyError("READONLY")
 
     def count(failures: int) -> float:
@@ -78,7 +78,7 @@ async def test_the_backoff_grows_while_redis_is_read_only(
             raise Enough
         return 0.0
 
-    monkeypatch.setattr(groups.store.wakeups, "wait", refuse)
+    monkeypatch.setattr(groups.store.wakeups, "wait_and_settle", refuse)
     monkeypatch.setattr("jobgroup.driver.backoff", count)
     with pytest.raises(ExceptionGroup) as raised:
         await Driver(groups.store).run()

@@ -174,5 +174,5 @@ async def test_a_group_with_work_left_has_an_event_too(
     totals = await groups.store.totals()
     assert totals.wakeups == 1
     assert totals.waited < 9 * MINUTE
-    await groups.store.settle_wakeups()
+    await groups.store.wakeups.settle()
     assert (await groups.store.totals()).groups == {**NONE, "FAILED": 1}

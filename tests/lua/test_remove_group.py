@@ -32,7 +32,7 @@ async def complete_one(groups: JobGroups, stock: StockQueue) -> None:
     holder = await stock.take("token")
     assert holder
     await holder.complete()
-    await groups.store.settle_wakeups()
+    await groups.store.wakeups.settle()
 
 
 async def test_a_removed_group_leaves_a_tombstone_and_nothing_else(

@@ -4,6 +4,8 @@ import random
 import time
 
 BACKOFF_SECONDS = (0.1, 30.0)
+# How long an active job of a compensating group may be without its worker, in milliseconds.
+GRACE = 5 * 60 * 1000
 # How long a tombstone is kept.
 TOMBSTONE_MS = 30 * 24 * 3600 * 1000
 

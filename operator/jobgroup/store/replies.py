@@ -27,8 +27,9 @@ from jobgroup.errors import (
     RefusedError,
 )
 from jobgroup.model import names
-from jobgroup.model.snapshot import GroupJob, GroupState, State
+from jobgroup.model.snapshot import GroupJob, GroupState, Settled, State
 from jobgroup.store.connection import is_transient
+from jobgroup.store.observer import Observer
 
 # Refusals whose detail is the id of a group or the key of a job.
 _WITH_SUBJECT = (
@@ -39,6 +40,9 @@ _WITH_SUBJECT = (
     NewerFormatError,
     RedisStateLostError,
 )
+
+# A group after the call, None if there is no such group, or the error that concerns this group.
+SettleResult = Settled | Exception | None
 
 Value = TypeVar("Value")
 
@@ -130,6 +134,21 @@ def read_group(group_id: str, reply: str) -> GroupReply:
 def read_snapshot(group_id: str, reply: str) -> GroupState:
     """Read a snapshot of a group."""
     return read_value(GroupState, f"Group {group_id}", reply)
+
+
+def read_settled(group_id: str, reply: Any, observer: Observer) -> SettleResult:
+    """Read the reply of settle_group.lua, and report a change to the observer."""
+    if reply is None:
+        return None
+    if isinstance(reply, Exception):
+        return newer_format(reply) or reply
+    try:
+        settled = read_value(Settled, f"Group {group_id}", reply)
+    except CorruptKeyError as error:
+        return error
+    if settled.changed:
+        observer.group_settled(settled.before, settled.group, settled.undone, settled.undo_failed)
+    return settled
 
 
 def read_jobs(group_id: str, reply: str) -> list[GroupJob]:

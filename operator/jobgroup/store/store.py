@@ -17,18 +17,19 @@ from redis.exceptions import ResponseError
 from jobgroup.definition.plan import Plan, pack_plans
 from jobgroup.errors import CorruptKeyError, GroupNotFoundError, RefusedError
 from jobgroup.model import names
-from jobgroup.model.clock import TOMBSTONE_MS, now_ms
+from jobgroup.model.clock import GRACE, TOMBSTONE_MS, now_ms
 from jobgroup.model.snapshot import GroupJob, GroupState, Settled, Totals
 from jobgroup.store.connection import UNAVAILABLE
 from jobgroup.store.observer import SILENT, Observer
 from jobgroup.store.queues import Queues
 from jobgroup.store.replies import (
     GroupReading,
+    SettleResult,
     is_its_own,
-    newer_format,
     read_group,
     read_jobs,
     read_reading,
+    read_settled,
     read_snapshot,
     read_value,
     refusal,
@@ -38,14 +39,9 @@ from jobgroup.store.scripts import FOLDER, Call, Script, load, run_all
 from jobgroup.store.streams import Streams
 from jobgroup.store.wakeups import Wakeups
 
-# How long an active job of a compensating group may be without its worker, in milliseconds.
-GRACE = 5 * 60 * 1000
 # What one call may create: about two milliseconds of work for Redis.
 BATCH_JOBS = 60
 BATCH_BYTES = 1_000_000
-
-# A group after the call, None if there is no such group, or the error that concerns this group.
-SettleResult = Settled | Exception | None
 
 
 class Store:
@@ -63,7 +59,6 @@ class Store:
         self._observer = observer
         self._create = load("create_groups", folder, observer)
         self._settle = load("settle_group", folder, observer)
-        self._settle_wakeups = load("settle_wakeups", folder, observer)
         self._cancel = load("cancel_group", folder, observer)
         self._remove = load("remove_group", folder, observer)
         self._read = load("read_group", folder, observer)
@@ -74,7 +69,7 @@ class Store:
         self._read_totals = load("read_totals", folder, observer)
         self.queues = Queues(redis, prefix, folder, observer)
         self.streams = Streams(redis, prefix)
-        self.wakeups = Wakeups(redis, prefix)
+        self.wakeups = Wakeups(redis, prefix, folder, observer)
         self.reviews = Reviews(redis, prefix, folder, observer)
 
     async def ping(self) -> None:
@@ -118,47 +113,17 @@ class Store:
         self, group_ids: Sequence[str], request: str = "", grace: int = GRACE, queue: str = ""
     ) -> list[SettleResult]:
         """Settle groups; `queue` owns groups whose pseudo parent may be gone."""
-        about = {"now": now_ms(), "request": request, "grace": grace, "queue": queue}
+        about = {"request": request, "grace": grace, "queue": queue}
         calls = [(self._settle, {**self._slots(group_id), **about}) for group_id in group_ids]
         replies = await run_all(self.redis, calls)
-        return [self._settled(*each) for each in zip(group_ids, replies, strict=True)]
-
-    async def settle_wakeups(
-        self, skip: int = 0, limit: int = 1, grace: int = GRACE
-    ) -> list[tuple[str, SettleResult]]:
-        """Settle the first groups of the wake-up list; return each entry with its result."""
-        replies = await self._settle_wakeups(
-            self.redis,
-            wakeups=names.wakeups_key(self.prefix),
-            now=now_ms(),
-            prefix=self.prefix,
-            skip=skip,
-            limit=limit,
-            grace=grace,
-        )
-        entries = zip(replies[::2], replies[1::2], strict=True)
         return [
-            (entry, self._settled(names.group_of_wakeup(entry), reply)) for entry, reply in entries
+            read_settled(group_id, reply, self._observer)
+            for group_id, reply in zip(group_ids, replies, strict=True)
         ]
-
-    def _settled(self, group_id: str, reply: Any) -> SettleResult:
-        if reply is None:
-            return None
-        if isinstance(reply, Exception):
-            return newer_format(reply) or reply
-        try:
-            settled = read_value(Settled, f"Group {group_id}", reply)
-        except CorruptKeyError as error:
-            return error
-        if settled.changed:
-            self._observer.group_settled(
-                settled.before, settled.group, settled.undone, settled.undo_failed
-            )
-        return settled
 
     async def cancel(self, group_id: str, grace: int = GRACE) -> GroupState:
         """Cancel a running group."""
-        reply = await self._call(self._cancel, group_id, now=now_ms(), grace=grace)
+        reply = await self._call(self._cancel, group_id, grace=grace)
         group = read_snapshot(group_id, reply)
         self._observer.group_settled("ACTIVE", group)
         return group

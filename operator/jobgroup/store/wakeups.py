@@ -4,24 +4,57 @@ An entry is the id of a group, or of the pseudo parent of its undos. Settling th
 entry.
 """
 
+from pathlib import Path
+from typing import Any
+
 from redis.asyncio import Redis
+from redis.exceptions import NoScriptError
 
 from jobgroup.model import names
-from jobgroup.model.clock import now_ms
+from jobgroup.model.clock import GRACE, now_ms
+from jobgroup.store.observer import SILENT, Observer
+from jobgroup.store.replies import SettleResult, read_settled
+from jobgroup.store.scripts import FOLDER, load
 
 
 class Wakeups:
     """The wake-up list of one Redis. Drivers call it."""
 
-    def __init__(self, redis: Redis, prefix: str) -> None:
+    def __init__(
+        self, redis: Redis, prefix: str, folder: Path = FOLDER, observer: Observer = SILENT
+    ) -> None:
         self._redis = redis
+        self._prefix = prefix
+        self._observer = observer
+        self._settle = load("settle_wakeups", folder, observer)
         self._list = names.wakeups_key(prefix)
         self._marker = names.marker_key(prefix)
         self._parked = names.parked_key(prefix)
 
-    async def wait(self, seconds: float) -> None:
-        """Block until a stock worker adds to the list, at most for this time."""
-        await self._redis.bzpopmin(self._marker, seconds)
+    async def settle(
+        self, skip: int = 0, limit: int = 1, grace: int = GRACE
+    ) -> list[tuple[str, SettleResult]]:
+        """Settle the first groups of the list; return each entry with its result."""
+        return self._results(await self._settle(self._redis, **self._slots(skip, limit, grace)))
+
+    async def wait_and_settle(
+        self, seconds: float, limit: int = 1, grace: int = GRACE
+    ) -> list[tuple[str, SettleResult]]:
+        """Wait until a stock worker adds to the list, at most for this time, and settle.
+
+        Both commands are sent at once. Redis runs the second as soon as the first returns, before
+        the worker that failed a job can start another one.
+        """
+        pipeline = self._redis.pipeline(transaction=False)
+        pipeline.execute_command("BZPOPMIN", self._marker, seconds)
+        pipeline.execute_command(*self._settle.command(**self._slots(0, limit, grace)))
+        woken, replies = await pipeline.execute(raise_on_error=False)
+        if isinstance(replies, NoScriptError):
+            return await self.settle(0, limit, grace)
+        for reply in (woken, replies):
+            if isinstance(reply, Exception):
+                raise reply
+        return self._results(replies)
 
     async def set_aside(self, entry: str) -> None:
         """Park the group of an entry that cannot be settled; the resync tries it again."""
@@ -29,3 +62,13 @@ class Wakeups:
         pipeline.zadd(self._parked, {names.group_of_wakeup(entry): now_ms()})
         pipeline.lrem(self._list, 1, entry)
         await pipeline.execute()
+
+    def _slots(self, skip: int, limit: int, grace: int) -> dict[str, Any]:
+        about = {"wakeups": self._list, "prefix": self._prefix, "grace": grace}
+        return {**about, "skip": skip, "limit": limit}
+
+    def _results(self, replies: list[Any]) -> list[tuple[str, SettleResult]]:
+        return [
+            (entry, read_settled(names.group_of_wakeup(entry), reply, self._observer))
+            for entry, reply in zip(replies[::2], replies[1::2], strict=True)
+        ]

@@ -6,6 +6,7 @@
   Returns false if there is no such group, an error reply, or the reply of settle_group.lua and the number of
   members.
 ]]
+-- @include now_ms
 -- @include find_group
 -- @include keys_of
 -- @include formats
@@ -16,7 +17,8 @@
 -- @include settle
 -- @include park
 -- @include snapshot
-local function settle_and_park(prefix, gid, queue, now, token, request, grace)
+local function settle_and_park(prefix, gid, queue, token, request, grace)
+  local now = now_ms()
   local parent = names.job_key(prefix, "_jobgroups", gid)
   local k, problem = find_group(parent, prefix, gid)
   if problem == "NEWERFORMAT" then return redis.error_reply("NEWERFORMAT " .. gid) end

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from jobgroup.definition.plan import Plan, plan_group
 from jobgroup.definition.spec import parse_group
 from jobgroup.model import names
+from jobgroup.model.clock import GRACE
 from jobgroup.model.snapshot import GroupState
-from jobgroup.store.store import GRACE, SettleResult
+from jobgroup.store.replies import SettleResult
 from tests.sagas.histories.ground import BUDGETS, LONGEST, QUEUES, Ground
 from tests.sagas.histories.instant import run
 from tests.sagas.histories.look import Seen
@@ -198,7 +199,7 @@ class World:
 
     def settle_wakeup(self) -> None:
         """Settle the first group of the wake-up list."""
-        ((entry, settled),) = self.do(self.store.settle_wakeups())
+        ((entry, settled),) = self.do(self.store.wakeups.settle())
         self.note_result(names.group_of_wakeup(entry), settled)
 
     def note_result(

@@ -101,7 +101,7 @@ async def test_a_prefix_may_contain_quotes(
         await client.heard("completed", name="charge")
         await client.work("inventory", {"reserve": fails_for_good()})
         await client.heard("failed", name="reserve")
-        await groups.store.settle_wakeups(limit=10)
+        await groups.store.wakeups.settle(limit=10)
         await client.heard("completed", name="refund")
         assert (await groups.wait_for_group(order.group_id, 60)).state == "FAILED"
         await client.end()

@@ -9,7 +9,6 @@ import pytest
 from redis.asyncio import Redis
 
 from jobgroup import Driver, JobGroups, Store
-from jobgroup.model import names
 from jobgroup.store.observer import Observer
 from testbed.servers.redis import RedisServer
 from testbed.servers.stock import StockClient, fails_for_good
@@ -159,18 +158,31 @@ async def test_a_driver_settles_wake_ups_while_it_reviews_groups(
         await task
 
 
-async def test_a_driver_needs_one_call_after_it_was_woken(
-    groups: JobGroups, lone_client: StockClient
+async def test_an_idle_driver_settles_before_a_worker_starts_another_member(
+    sagas: Sagas, lone_client: StockClient
 ) -> None:
-    """A second call would give an idle worker the time to start another member."""
-    order = await groups.add_group("order", [job("charge")])
+    """A worker of Node takes the second job in the call that fails the first; the third must wait."""
+    await lone_client.work("payments", {"charge": fails_for_good()}, concurrency=1)
+    for _ in range(10):
+        await blocked_on(sagas.redis, "bzpopmin", 2)
+        order = await sagas.add(job("charge"), job("reserve"), job("ship"))
+        assert (await sagas.ends(order.group_id)).cancelled_count >= 1
+
+
+async def test_a_driver_settles_after_redis_has_forgotten_its_scripts(
+    sagas: Sagas, lone_client: StockClient
+) -> None:
+    await blocked_on(sagas.redis, "bzpopmin", 1)
+    order = await sagas.add(job("charge"))
+    await sagas.redis.script_flush()
     await lone_client.work("payments")
-    await lone_client.heard("completed", id=order.jobs[0].job_id)
-    counted = Counted()
-    store = Store(groups.store.redis, groups.store.prefix, observer=counted)
-    await store.settle_wakeups(0, 50)  # loads the script
-    await groups.store.redis.rpush(names.wakeups_key(store.prefix), order.group_id)
-    counted.scripts.clear()
-    await Driver(store).drain()
-    # The second call finds the list empty.
-    assert counted.scripts == ["settle_wakeups", "settle_wakeups"]
+    assert (await sagas.ends(order.group_id)).state == "COMPLETED"
+
+
+async def blocked_on(redis: Redis, command: str, clients: int) -> None:
+    """Wait until this number of clients is blocked on a command."""
+    while True:
+        listed = await redis.client_list()
+        if sum(each["cmd"] == command and "b" in each["flags"] for each in listed) == clients:
+            return
+        await asyncio.sleep(0.01)

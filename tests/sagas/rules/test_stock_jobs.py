@@ -70,7 +70,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set the time at which we add jobs."""
+    """Set the time at which we add members. Undos get the time of Redis."""
     monkeypatch.setattr(store, "now_ms", lambda: NOW)
 
 
@@ -112,7 +112,9 @@ async def test_an_undo_is_the_job_a_stock_client_would_add(
         "compensationData": DATA,
     }
     opts = {"attempts": 3, "backoff": {"type": "exponential", "delay": 1000}}
-    given = {**opts, "jobId": f"{GROUP}-0-undo", "timestamp": NOW}
+    undo_id = f"{GROUP}-0-undo"
+    added_at = await sagas.redis.hget(f"{sagas.prefix}:ours:compensation:{undo_id}", "timestamp")
+    given = {**opts, "jobId": undo_id, "timestamp": int(added_at or 0)}
     await client.add(queue("stock:compensation"), "refund", data, **given)
     stock, ours = [await photograph(sagas, f"{name}:compensation") for name in ("stock", "ours")]
     assert differences(stock, ours, client.flavour, "undo") == {}

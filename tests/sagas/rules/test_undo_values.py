@@ -67,7 +67,7 @@ async def undo_data(redis: Redis, prefix: str, value: Any, escaped: bool) -> tup
     assert second
     await first.complete(value, escaped)
     await second.fail("sold out", finally_=True)
-    ((_, settled),) = await groups.store.settle_wakeups()
+    ((_, settled),) = await groups.store.wakeups.settle()
     assert settled is not None
     noted = await redis.hget(f"{prefix}:_jobgroups:g:processed", f"{prefix}:a:g-0")
     data = await redis.hget(f"{prefix}:a:compensation:g-0-undo", "data")
