@@ -24,6 +24,7 @@ from testbed.servers.stock import StockClient, fails_for_good
 LOAD = "load"
 BESIDE = "beside"
 FAILING = "failing"
+DRAINED = "drained"
 # Groups per second, and how many of them are added at a time.
 RATE = 100
 BURST = 5
@@ -88,6 +89,7 @@ async def driving(bench: Bench) -> list[Row]:
             Row(f"  99th percentile beside {what}", quantiles(delays, n=100)[98], "ms", at_most=50),
             Row("  longest", max(delays), "ms"),
             Row("  longest pause of the driver", ends.longest_pause(), "ms"),
+            await noticed_drain(bench),
         ]
     return [*rows, await started_after_a_failure(bench)]
 
@@ -185,6 +187,28 @@ async def read_ends(bench: Bench, count: int) -> Ends:
             elif fields["event"] == "group:completed":
                 ends.groups[fields["groupId"]] = at
     return ends
+
+
+async def noticed_drain(bench: Bench) -> Row:
+    """Measure how long a group runs on after somebody has drained a queue of its jobs."""
+    redis: Any = bench.redis
+    waits = []
+    client = await StockClient.start("bullmq6", bench.server.url, "bull", own=True)
+    try:
+        async with driver(bench):
+            for _ in range(bench.sizes.drains):
+                node = await bench.groups.add_group(**group(2, [BESIDE, DRAINED]))
+                await client.manage(DRAINED, "drain", True)
+                start = time.perf_counter()
+                # Reading the group would settle it.
+                while (
+                    await redis.hget(f"bull:{BESIDE}:groups:{node.group_id}", "state") == "ACTIVE"
+                ):
+                    await asyncio.sleep(0.01)
+                waits.append(time.perf_counter() - start)
+    finally:
+        await client.kill()
+    return Row("  longest time until a drained job is noticed", max(waits), "s", at_most=5)
 
 
 async def started_after_a_failure(bench: Bench) -> Row:

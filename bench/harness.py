@@ -78,6 +78,7 @@ class Sizes:
     # Longer than the interval between two resyncs.
     seconds: float = 45
     failures: int = 60
+    drains: int = 5
 
 
 QUICK = Sizes(
@@ -103,6 +104,7 @@ QUICK = Sizes(
     beside_ended=(200,),
     seconds=2,
     failures=5,
+    drains=1,
 )
 
 

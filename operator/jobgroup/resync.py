@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import partial
 from typing import Protocol
 
 from jobgroup.model.snapshot import State
@@ -19,9 +20,8 @@ from jobgroup.store.store import Store
 
 logger = logging.getLogger(__name__)
 
-# The share of the time that each kind of work may take; more after a hint that jobs were removed.
+# The share of the time that each kind of work may take.
 RUNNING_SHARE = 1 / 10
-HURRIED_SHARE = 1 / 2
 SHARE = 1 / 20
 IDLE_SHARE = 1 / 40
 # Groups that are settled at a time, and queues whose events are read at a time.
@@ -60,46 +60,32 @@ class Resync:
         self._running_queues: set[str] = set()
         self._failed_queues: set[str] = set()
         self._events: dict[str, str] = {}
-        self._hurried_passes = 0
 
     def turns(self, seconds: float, recheck_seconds: float) -> list[Callable[[], Awaitable[float]]]:
         """Return the periodic work: functions that return how many seconds to rest after them."""
 
-        async def review_running() -> float:
-            rest = await _paced(self._review_running(), self._running_share, seconds, self._on_pass)
-            self._hurried_passes = max(0, self._hurried_passes - 1)
-            return 0 if self._hurried_passes else rest
-
-        async def review_failed() -> float:
-            return await _paced(self._review_failed(), lambda: SHARE, seconds, self._on_pass)
-
-        async def review_completed() -> float:
-            pages = self._review("COMPLETED", set())
-            return await _paced(pages, lambda: IDLE_SHARE, seconds, self._on_pass)
-
-        async def review_unparked() -> float:
-            return await _paced(self._review_unparked(), lambda: IDLE_SHARE, seconds, self._on_pass)
-
-        async def recheck() -> float:
-            return await _paced(self._recheck(), lambda: SHARE, recheck_seconds)
-
-        async def follow_hints() -> float:
-            return await _paced(self._follow_hints(), lambda: SHARE, recheck_seconds)
-
-        reviews = [review_running, review_failed, review_completed, review_unparked]
-        return [*reviews, recheck, follow_hints]
-
-    def _running_share(self) -> float:
-        return HURRIED_SHARE if self._hurried_passes else RUNNING_SHARE
+        reviews = [
+            (self._review_ledgers, RUNNING_SHARE),
+            (self._review_running, RUNNING_SHARE),
+            (self._review_failed, SHARE),
+            (self._review_completed, IDLE_SHARE),
+            (self._review_unparked, IDLE_SHARE),
+        ]
+        return [
+            *(partial(_paced, pages, share, seconds, self._on_pass) for pages, share in reviews),
+            partial(_paced, self._recheck, SHARE, recheck_seconds),
+            partial(_paced, self._follow_hints, SHARE, recheck_seconds),
+        ]
 
     async def review_everything(self) -> int:
         """Review every group without a rest; return how many moved on without a wake-up."""
         repaired = 0
         for pages in (
             self._recheck(),
+            self._review_ledgers(),
             self._review_running(),
             self._review_failed(),
-            self._review("COMPLETED", set()),
+            self._review_completed(),
             self._review_unparked(),
         ):
             repaired += sum([page async for page in pages])
@@ -132,9 +118,6 @@ class Resync:
                 events = {queue: self._events[queue] for queue in batch if queue in self._events}
                 hints = await self._reviews.hints(events)
                 self._events |= {queue: hint.last for queue, hint in hints.items()}
-                if any(hint.cleaned for hint in hints.values()):
-                    # The rest of this pass, and the next one.
-                    self._hurried_passes = 2
                 groups = [group_id for hint in hints.values() for group_id in hint.groups]
                 yield await self._settle_all(list(dict.fromkeys(groups)))
                 more = any(hint.more for hint in hints.values())
@@ -145,6 +128,20 @@ class Resync:
             async for repaired in self._review(state, queues):
                 yield repaired
         self._follow_queues()
+
+    async def _review_ledgers(self) -> AsyncIterator[int]:
+        """Settle running groups of which a stock client removed jobs: a review of sizes alone."""
+        for state in RUNNING:
+            page = Cursor()
+            while True:
+                found = await self._reviews.short(state, page)
+                yield await self._settle_all(found.due)
+                if not found.cursor:
+                    break
+                page = found
+
+    def _review_completed(self) -> AsyncIterator[int]:
+        return self._review("COMPLETED", set())
 
     async def _review_failed(self) -> AsyncIterator[int]:
         self._failed_queues = queues = set[str]()
@@ -195,8 +192,8 @@ def _batches(group_ids: list[str]) -> list[list[str]]:
 
 
 async def _paced(
-    pages: AsyncIterator[int],
-    share: Callable[[], float],
+    pages: Callable[[], AsyncIterator[int]],
+    share: float,
     seconds: float,
     on_pass: Callable[[int], None] = lambda _: None,
 ) -> float:
@@ -206,9 +203,9 @@ async def _paced(
     """
     begun = time.monotonic()
     page_begun, repaired = begun, 0
-    async for found in pages:
+    async for found in pages():
         repaired += found
-        await asyncio.sleep((time.monotonic() - page_begun) * (1 / share() - 1))
+        await asyncio.sleep((time.monotonic() - page_begun) * (1 / share - 1))
         leave_if_cancelled()
         page_begun = time.monotonic()
     on_pass(repaired)

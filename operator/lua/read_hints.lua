@@ -7,10 +7,9 @@
   ARGV[3] limit   how many events of each queue to read
 
   Returns  for each queue an error reply if it cannot be read, or JSON:
-           last     id of the last event that was read
-           groups   ids of the groups whose jobs the events name
-           cleaned  whether jobs were removed that no event names
-           more     whether more events are left
+           last    id of the last event that was read
+           groups  ids of the groups whose jobs the events name
+           more    whether more events are left
 ]]
 -- @include names
 local prefix, queues, limit = ARGV[1], cmsgpack.unpack(ARGV[2]), tonumber(ARGV[3])
@@ -27,15 +26,14 @@ end
 local function read(events, after)
   if after == "" then
     local newest = redis.call("XREVRANGE", events, "+", "-", "COUNT", 1)[1]
-    return { last = newest and newest[1] or "0-0", groups = {}, cleaned = false, more = false }
+    return { last = newest and newest[1] or "0-0", groups = {}, more = false }
   end
   local entries = redis.call("XRANGE", events, "(" .. after, "+", "COUNT", limit)
-  local hints = { last = after, groups = {}, cleaned = false, more = #entries == limit }
+  local hints = { last = after, groups = {}, more = #entries == limit }
   for _, entry in ipairs(entries) do
-    -- The fields are in this order: event, jobId and prev, or event and count.
+    -- The fields are in this order: event, jobId and prev.
     local kind, id, prev = entry[2][2], entry[2][4], entry[2][6]
     hints.last = entry[1]
-    hints.cleaned = hints.cleaned or (kind == "cleaned" and id ~= "0")
     if id and (kind == "removed" or (kind == "waiting" and (prev == "completed" or prev == "failed"))) then
       hints.groups[#hints.groups + 1] = group_of(id) or nil
     end

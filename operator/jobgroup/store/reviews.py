@@ -20,6 +20,7 @@ from jobgroup.store.scripts import FOLDER, Script, load
 
 PAGE = 100
 INDEX_PAGE = 500
+LEDGER_PAGE = 500
 EVENTS = 1000
 
 
@@ -38,6 +39,13 @@ class Review(Cursor):
     due: list[str] = field(default_factory=list)
     discarded: list[str] = field(default_factory=list)
     queues: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Short(Cursor):
+    """A page of find_short.lua."""
+
+    due: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +70,6 @@ class Hints:
 
     last: str
     groups: list[str] = field(default_factory=list)
-    cleaned: bool = False
     more: bool = False
 
 
@@ -78,6 +85,7 @@ class Reviews:
         self._redis = redis
         self._prefix = prefix
         self._review = load("review_groups", folder, observer)
+        self._find_short = load("find_short", folder, observer)
         self._find_unparked = load("find_unparked", folder, observer)
         self._reclaim = load("reclaim_wakeups", folder, observer)
         self._read_hints = load("read_hints", folder, observer)
@@ -86,6 +94,10 @@ class Reviews:
         """Review the parked groups of a state after a cursor."""
         slots = {"state": state, "now": now_ms(), "limit": PAGE, "remembers": TOMBSTONE_MS}
         return await self._page(Review, self._review, after, **slots)
+
+    async def short(self, state: State, after: Cursor) -> Short:
+        """Find parked groups of a state whose ledgers lack jobs."""
+        return await self._page(Short, self._find_short, after, state=state, limit=LEDGER_PAGE)
 
     async def unparked(self, queue: str, after: Cursor) -> Unparked:
         """Find groups of an owning queue that are not parked."""

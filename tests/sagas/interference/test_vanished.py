@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from jobgroup.store.reviews import Cursor
 from testbed.servers.stock import StockClient, fails, fails_for_good, hangs
 from testbed.support.fixtures import ClientStarter
 from testbed.support.sagas import Sagas, job, undo
@@ -20,11 +21,17 @@ async def delete_keys(redis: Redis, pattern: str) -> None:
         await redis.delete(key)
 
 
+def force(client: StockClient) -> Any:
+    """Return the argument with which a client also obliterates active jobs."""
+    return True if client.flavour == "python" else {"force": True}
+
+
 def removals(client: StockClient, job_id: str) -> dict[str, Callable[[], Awaitable[Any]]]:
     return {
         "remove": lambda: client.manage("inventory", "remove", job=job_id),
         "drain": lambda: client.manage("inventory", "drain", True),
         "clean": lambda: client.manage("inventory", "clean", 0, 10, "delayed"),
+        "obliterate": lambda: client.manage("inventory", "obliterate", force(client)),
     }
 
 
@@ -50,8 +57,7 @@ async def test_an_active_member_of_an_obliterated_queue_may_have_started(
     order = await sagas.add(job("charge"), job("reserve", "inventory"), undos=STARTED)
     await client.work("inventory", {"reserve": hangs()})
     await client.heard("started", name="reserve")
-    force = True if client.flavour == "python" else {"force": True}
-    await client.manage("inventory", "obliterate", force)
+    await client.manage("inventory", "obliterate", force(client))
     await client.work("inventory:compensation")
     await sagas.driver.resync()
     ended = await sagas.ends(order.group_id)
@@ -101,6 +107,22 @@ async def test_a_removal_that_an_event_names_is_found_without_a_review(
     assert (await sagas.read(orders[0].group_id)).state == "ACTIVE"
 
 
+@pytest.mark.parametrize("how", ["remove", "drain", "clean", "obliterate"])
+async def test_a_removal_is_found_in_the_sizes_of_the_ledger(
+    sagas: Sagas, client: StockClient, how: str
+) -> None:
+    """That review is quick enough for the five seconds, beside any number of groups."""
+    await sagas.add(job("charge"), job("bill"))
+    order = await sagas.add(job("charge"), job("reserve", "inventory", delay=HOUR))
+    reviews = sagas.groups.store.reviews
+    assert (await reviews.short("ACTIVE", Cursor())).due == []
+    await removals(client, order.jobs[1].job_id)[how]()
+    assert (await reviews.short("ACTIVE", Cursor())).due == [order.group_id]
+    await sagas.driver.resync()
+    assert (await sagas.ends(order.group_id)).reason == "removed from its queue"
+    assert (await reviews.short("FAILED", Cursor())).due == []
+
+
 @pytest.mark.parametrize("running", [True, False], ids=["running", "ended"])
 async def test_a_group_whose_owning_queue_was_deleted_is_given_up_or_deleted(
     sagas: Sagas, redis: Redis, prefix: str, start_client: ClientStarter, running: bool
@@ -137,8 +159,7 @@ async def test_the_keys_of_an_ended_group_go_when_its_queue_is_obliterated(
     await client.work("payments", {"charge": fails_for_good()})
     await sagas.ends(order.group_id)
     await client.heard("failed", name="charge")
-    force = True if client.flavour == "python" else {"force": True}
-    await client.manage("payments", "obliterate", force)
+    await client.manage("payments", "obliterate", force(client))
     await sagas.driver.resync()
     assert await sagas.groups.get_group_state(order.group_id) is None
     assert await sagas.keys(f"*{order.group_id}*") == [f"_jobgroups:tomb:{order.group_id}"]

@@ -161,7 +161,7 @@ async def test_a_driver_settles_wake_ups_while_it_reviews_groups(
 async def test_an_idle_driver_settles_before_a_worker_starts_another_member(
     sagas: Sagas, lone_client: StockClient
 ) -> None:
-    """A worker of Node takes the second job in the call that fails the first; the third must wait."""
+    """A worker of Node takes the second job as it fails the first; the third must not start."""
     await lone_client.work("payments", {"charge": fails_for_good()}, concurrency=1)
     for _ in range(10):
         await blocked_on(sagas.redis, "bzpopmin", 2)
