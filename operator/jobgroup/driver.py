@@ -66,6 +66,10 @@ class Driver:
         self._waiting: set[str] = set()
         # When an error was last reported about a group.
         self._reported: dict[str, float] = {}
+        # Entries of groups with a newer format, how often they were found, and when to look again.
+        self._newer: set[str] = set()
+        self._newer_scans = 0
+        self._next_scan = -math.inf
         self._resync = Resync(store, self._settle, lambda: self._waiting, self._count_resync)
         self._periods = (resync_seconds, recheck_seconds)
 
@@ -102,21 +106,37 @@ class Driver:
         return 0
 
     async def drain(self) -> None:
-        """Settle until the wake-up list is empty, except for groups with a newer format."""
-        skip = 0
-        while entries := await self._store.wakeups.settle(skip, BATCH, self._grace):
-            skip += await self._take(entries)
+        """Settle until the wake-up list is empty, except for groups with a newer format.
 
-    async def _take(self, entries: list[tuple[str, SettleResult]]) -> int:
-        """Take note of entries that were settled; return how many have a newer format."""
+        These are left to a driver of the newer release, which is woken once for each. If there are
+        many of them, the whole list is read more and more seldom.
+        """
+        newer: list[str] = []
+        is_scan = time.monotonic() >= self._next_scan
+        while entries := await self._store.wakeups.settle(len(newer), BATCH, self._grace):
+            found = await self._take(entries)
+            newer += found
+            if len(found) == BATCH and not is_scan:
+                break
+        if not self._newer.issuperset(newer):
+            await self._store.wakeups.pass_on()
+        if is_scan:
+            self._newer = set(newer)
+            self._newer_scans = self._newer_scans + 1 if newer else 0
+            if newer:
+                self._next_scan = time.monotonic() + backoff(self._newer_scans)
+        else:
+            self._newer.update(newer)
+
+    async def _take(self, entries: list[tuple[str, SettleResult]]) -> list[str]:
+        """Take note of entries that were settled; return those with a newer format."""
         self.alive_at = time.monotonic()
         self.counters.wakeups += len(entries)
         self.counters.calls += len(entries)
-        newer = 0
+        newer = []
         for entry, result in entries:
             if isinstance(result, NewerFormatError):
-                # A driver of the newer release settles it.
-                newer += 1
+                newer.append(entry)
             elif not self._accept(names.group_of_wakeup(entry), result):
                 await self._store.wakeups.set_aside(entry)
         return newer

@@ -160,7 +160,16 @@ class Resync:
             page = Cursor()
             while True:
                 found = await self._reviews.unparked(queue, page)
-                yield await self._settle_all(found.unparked, queue)
+                restored = await self._settle_all(found.unparked, queue)
+                if restored:
+                    logger.warning(
+                        "a foreign client took or removed %d groups from the queue _jobgroups"
+                        " (workers on it: %s); they were restored: stop the client, because only"
+                        " drivers may use this queue",
+                        restored,
+                        ", ".join(await self._reviews.workers()) or "unknown",
+                    )
+                yield restored
                 if not found.cursor:
                     break
                 page = found

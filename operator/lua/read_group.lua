@@ -1,5 +1,6 @@
 --[[
-  Read the state and the counts of a group. The counts are right even while no driver runs.
+  Read the state and the counts of a group. The counts of a running group are those of its ledger, so they are
+  right even while no driver runs. Those of an ended group are as of the last settle.
 
   KEYS[1] parent  hash, the pseudo parent of the group's members
   ARGV[1] prefix  BullMQ's key prefix
@@ -7,8 +8,8 @@
 
   Returns  nothing if there is no such group, or JSON:
            group    snapshot
-           derived  the state that settling would give the group; a caller that gets another state than that
-                    of the snapshot should settle the group
+           derived  the state that follows from the ledger; a caller that gets another state than that of the
+                    snapshot should settle the group
   Errors   NEWERFORMAT
 ]]
 -- @include find_group

@@ -26,7 +26,7 @@
 -- @include state_scores
 -- @include needs_settling
 -- @include restore_failed_undos
--- @include release_paused
+-- @include release_jobs
 -- @include discard_group
 local parked, now, prefix, state, cursor, score, limit, remembers =
   KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
@@ -86,7 +86,7 @@ for _, entry in ipairs(page) do
 end
 local names_of_queues = {}
 for base in pairs(queues) do
-  release_paused(base)
+  release_jobs(base)
   names_of_queues[#names_of_queues + 1] = string.sub(base, #prefix + 2, -2)
 end
 return cjson.encode({ due = due, discarded = discarded, queues = names_of_queues,

@@ -11,7 +11,7 @@
   ARGV[3] limit    how many entries to settle; fewer if the groups are large
   ARGV[4] grace    milliseconds after which an active member without a worker is given up
 
-  Returns  for each entry: the entry, and the reply of settle_group.lua or an error reply
+  Returns  for each entry: the entry, and the reply of settle_group.lua or an error reply, such as NEWERFORMAT
 ]]
 -- @include settle_and_park
 -- @include names

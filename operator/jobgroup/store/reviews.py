@@ -3,12 +3,15 @@
 Every call does a bounded part of the work, so that Redis answers others in between.
 """
 
+import base64
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from jobgroup.definition.plan import pack
 from jobgroup.model import names
@@ -118,6 +121,15 @@ class Reviews:
         """Return the queues that own a group."""
         found = await cast(Any, self._redis.smembers(names.owning_queues_key(self._prefix)))
         return sorted(found)
+
+    async def workers(self) -> list[str]:
+        """Return the connections of Node workers on the pseudo queue; BullMQ names them."""
+        queue = base64.b64encode(names.LEDGER_QUEUE.encode()).decode()
+        with contextlib.suppress(ResponseError):  # a user may not be allowed to list clients
+            clients = await self._redis.client_list()
+            named = [each for each in clients if each["name"].startswith(f"{self._prefix}:{queue}")]
+            return sorted({f"{each['name']} at {each['addr']}" for each in named})
+        return []
 
     async def reclaim(self) -> Reclaimed:
         """Put groups back on the wake-up list that foreign clients took from it."""

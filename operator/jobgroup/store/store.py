@@ -173,6 +173,8 @@ class Store:
         # Settle it, so that the state does not contradict the counts.
         with contextlib.suppress(*UNAVAILABLE):
             (settled,) = await self.settle([group_id])
+            if settled is None:
+                return None  # it was removed meanwhile
             if isinstance(settled, Settled):
                 return settled.group
         return replace(read.group, state=read.derived)

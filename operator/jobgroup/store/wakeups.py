@@ -56,6 +56,10 @@ class Wakeups:
                 raise reply
         return self._results(replies)
 
+    async def pass_on(self) -> None:
+        """Wake the driver that has waited longest: it may be able to settle what is left."""
+        await self._redis.zadd(self._marker, {"0": 0})
+
     async def set_aside(self, entry: str) -> None:
         """Park the group of an entry that cannot be settled; the resync tries it again."""
         pipeline = self._redis.pipeline(transaction=True)

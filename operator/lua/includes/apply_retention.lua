@@ -7,6 +7,7 @@
 
   Returns whether work is left for another call.
 ]]
+-- @include formats
 -- @include job_keys
 local function apply_retention(k, prefix, now)
   local packed = redis.call("HGET", k.parent, "retention")
@@ -23,9 +24,10 @@ local function apply_retention(k, prefix, now)
       if string.sub(parent, 1, #k.ledger + 1) == k.ledger .. ":" then
         -- The parent of a completed member is a key of its group.
         local gid = string.match(parent, "^[^:]+", #k.ledger + 2)
-        if redis.call("ZSCORE", k.ended, gid)
+        local group = k.ledger .. ":" .. gid
+        if redis.call("ZSCORE", k.ended, gid) and not formats.is_newer(redis.call("HGET", group, "format"))
           -- A job that 5.x retried in bulk is in the failed part of the ledger until its group is settled.
-          and (set == "failed" or redis.call("HEXISTS", k.ledger .. ":" .. gid .. ":processed", base .. id) == 1) then
+          and (set == "failed" or redis.call("HEXISTS", group .. ":processed", base .. id) == 1) then
           remove(base, set, id)
         end
       end

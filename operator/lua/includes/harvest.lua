@@ -2,7 +2,7 @@
   Count the entries of one ledger, after correcting what stock clients leave wrong.
 
   `ledger` has the keys of the ledger's three parts, the hash of its members, and how many members must be
-  in it. Foreign jobs: another producer used our parent; they are deleted. Failed jobs that wait, run or have
+  in it. Foreign jobs: another producer used our parent; their entries are deleted. Failed jobs that wait, run or have
   completed again: 5.x retried them in bulk, which does not change the ledger. Open jobs without a hash or
   with another parent, and jobs in no part: they were deleted, removed, drained, replaced or obliterated; they
   count as failed.

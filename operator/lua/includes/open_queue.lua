@@ -4,18 +4,18 @@
   Each key is read with a command of its type, so a key of another type fails here, before the first write:
   Redis does not roll back. Only the keys that the job will change are read.
 ]]
--- @include waiting_list
 local function open_queue(queues, prefix, name, delay, priority)
   local queue = queues[name]
   if not queue then
     local base = prefix .. ":" .. name .. ":"
-    local meta = redis.call("HMGET", base .. "meta", "paused", "concurrency", "opts.maxLenEvents", "version")
+    local meta = redis.call("HMGET", base .. "meta", "paused", "concurrency", "opts.maxLenEvents")
     local concurrency = tonumber(meta[2])
     queue = {
       base = base,
       events = base .. "events",
-      list = waiting_list(base, meta[1], meta[4]),
+      list = base .. "wait",
       marker = base .. "marker",
+      is_paused = meta[1],
       quiet = meta[1] or (concurrency and redis.call("LLEN", base .. "active") >= concurrency),
       max_events = string.match(meta[3] or "", "^%d+$"),
       head = {},
@@ -27,7 +27,7 @@ local function open_queue(queues, prefix, name, delay, priority)
   end
   if delay then
     queue.delayed = queue.delayed or redis.call("ZCARD", queue.base .. "delayed")
-  elseif priority then
+  elseif priority or queue.is_paused then
     queue.prioritized = queue.prioritized or redis.call("ZCARD", queue.base .. "prioritized")
     queue.pc = queue.pc or redis.call("GET", queue.base .. "pc") or "0"
     if not string.match(queue.pc, "^%d+$") then error("NOTANUMBER " .. queue.base .. "pc", 0) end

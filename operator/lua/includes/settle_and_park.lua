@@ -17,6 +17,12 @@
 -- @include settle
 -- @include park
 -- @include snapshot
+-- In a long list, an entry is not searched: the drivers are busy with wake-ups.
+local function is_woken(k, gid)
+  return redis.call("LLEN", k.wakeups) > 1000 or redis.call("LPOS", k.wakeups, gid)
+    or redis.call("LPOS", k.wakeups, names.undo_id(gid))
+end
+
 local function settle_and_park(prefix, gid, queue, token, request, grace)
   local now = now_ms()
   local parent = names.job_key(prefix, "_jobgroups", gid)
@@ -57,7 +63,7 @@ local function settle_and_park(prefix, gid, queue, token, request, grace)
   -- While members of a compensating group are open, drivers settle it again and again.
   local repaired = token == "" and request == "" and (state ~= before or was[2] ~= is[2])
     and not (before == "COMPENSATING" and was_open > 0)
-    and not redis.call("LPOS", k.wakeups, gid) and not redis.call("LPOS", k.wakeups, names.undo_id(gid))
+    and not is_woken(k, gid)
   park(k, gid, state, more, token)
   local group = snapshot(k, gid)
   return cjson.encode({

@@ -111,12 +111,12 @@ async def test_an_undo_that_its_queue_lost_fails_the_compensation(
 ) -> None:
     newer, older = await start_client("bullmq6"), await start_client("bullmq5")
     undos = queue("payments:compensation")
-    await newer.manage(undos, "pause")
     order = await sagas.add(job("charge"), job("reserve", "inventory"), undos=REFUND)
     await newer.work("payments")
     await newer.heard("completed", name="charge")
     await newer.work("inventory", {"reserve": fails_for_good()})
     await sagas.reaches(order.group_id, state="COMPENSATING", undo_count=1)
+    await newer.manage(undos, "pause")
     await older.add(undos, "foreign")  # goes to the list `paused`
     await older.manage(undos, "resume")  # replaces the list `wait` with it
     await sagas.driver.resync()

@@ -5,34 +5,45 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
-from testbed.servers.stock import StockClient
+from testbed.servers.stock import FLAVOURS, StockClient
 from testbed.support.fixtures import ClientStarter, QueueNamer
 from testbed.support.sagas import Sagas, job, undo
 
 
-async def test_members_wait_where_the_client_that_paused_the_queue_looks(
-    sagas: Sagas, client: StockClient
+@pytest.mark.parametrize("pausing", FLAVOURS)
+@pytest.mark.parametrize("resuming", FLAVOURS)
+async def test_no_version_loses_jobs_because_of_members_in_a_paused_queue(
+    sagas: Sagas, start_client: ClientStarter, queue: QueueNamer, pausing: str, resuming: str
 ) -> None:
-    await client.work("payments")
-    await client.manage("payments", "pause")
-    orders = [await sagas.add(job("charge")) for _ in range(2)]
-    await client.manage("payments", "resume")
+    """5.x moves the lists of a queue when it pauses or resumes, and destroys the other list."""
+    clients = {flavour: await start_client(flavour) for flavour in FLAVOURS}
+    orders = []
+    for flavour, producer in clients.items():
+        name = queue(f"of-{flavour}")
+        await clients[pausing].manage(name, "pause")
+        orders.append(await sagas.add(job("charge", name)))
+        await producer.add(name, f"foreign-{flavour}")
+        orders.append(await sagas.add(job("charge", name)))
+        await clients[resuming].manage(name, "resume")
+        await clients["bullmq6"].work(name)
+        await clients["bullmq6"].heard("completed", name=f"foreign-{flavour}")
     for order in orders:
         assert (await sagas.ends(order.group_id)).state == "COMPLETED"
 
 
-async def test_jobs_of_others_survive_members_in_a_paused_queue(
-    sagas: Sagas, start_client: ClientStarter, queue: QueueNamer
+async def test_members_added_to_a_paused_queue_do_not_wait_behind_later_jobs(
+    sagas: Sagas, client: StockClient, queue: QueueNamer
 ) -> None:
-    queue("payments")
-    newer, older = await start_client("bullmq6"), await start_client("bullmq5")
-    await newer.manage("payments", "pause")
-    await newer.add("payments", "foreign")
-    await sagas.add(job("charge"))
-    await older.manage("payments", "resume")
-    await newer.work("payments")
-    await newer.heard("completed", name="foreign")
-    await newer.heard("completed", name="charge")
+    payments = f"{sagas.prefix}:{queue('payments')}"
+    await client.manage("payments", "pause")
+    order = await sagas.add(job("first"), job("second"), job("urgent", lifo=True))
+    await client.manage("payments", "resume")
+    await client.add("payments", "foreign")
+    await sagas.driver.resync()
+    first, second, urgent = (member.job_id for member in order.jobs)
+    # Workers take from the end of the list.
+    assert (await sagas.redis.lrange(f"{payments}:wait", 0, -1))[1:] == [second, first, urgent]
+    assert not await sagas.redis.exists(f"{payments}:prioritized")
 
 
 async def test_a_member_whose_list_was_destroyed_fails_its_group(
@@ -76,7 +87,6 @@ async def test_members_that_a_resume_left_behind_are_released(
 async def test_a_group_in_a_list_that_is_too_long_to_search_ends(
     sagas: Sagas, redis: Redis, prefix: str, client: StockClient
 ) -> None:
-    await client.manage("payments", "pause")
     wait, filler = f"{prefix}:payments:wait", [f"filler-{n}" for n in range(1000)]
 
     async def fill() -> None:
@@ -89,6 +99,7 @@ async def test_a_group_in_a_list_that_is_too_long_to_search_ends(
     order = await sagas.add(job("charge"), job("charge"), undos={"charge": undo("refund")})
     other = await sagas.add(job("notify", "mails"))
     await fill()
+    await client.manage("payments", "pause")
     calls = sagas.driver.counters.calls
     assert (await sagas.groups.cancel_group(order.group_id)).state == "FAILED"
     ended = await sagas.ends(order.group_id)

@@ -35,24 +35,22 @@ async def test_a_worker_that_takes_wake_ups_loses_no_group(
     assert [(await sagas.read(order.group_id)).state for order in orders] == ["COMPLETED"] * 20
 
 
+@pytest.mark.parametrize("kept", [1000, 0], ids=["keeps", "removes"])
 async def test_a_warning_names_the_worker_that_takes_wake_ups(
-    redis_url: str,
-    prefix: str,
-    redis: Redis,
-    logged: Callable[[str], bool],
+    redis_url: str, prefix: str, redis: Redis, logged: Callable[[str], bool], kept: int
 ) -> None:
     client = await StockClient.start("bullmq6", redis_url, prefix)
     groups = JobGroups(Store(redis, prefix))
     order = await groups.add_group("order", [job("charge")])
     await client.work("payments")
     await client.heard("completed", name="charge")
-    await client.work(names.LEDGER_QUEUE, name="stranger", removeOnComplete={"count": 1000})
+    await client.work(names.LEDGER_QUEUE, name="stranger", removeOnComplete={"count": kept})
     await client.heard("completed", id=order.group_id)
-    await client.end()
     driver = Driver(groups.store)
     await driver.resync()
     await driver.drain()
-    assert logged("(workers: stranger)")
+    await client.end()
+    assert logged("(workers: stranger)" if kept else ":w:stranger at ")
     assert logged("only drivers may use this queue")
     state = await redis.hget(f"{prefix}:payments:groups:{order.group_id}", "state")
     assert state == "COMPLETED"

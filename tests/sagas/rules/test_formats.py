@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from redis.asyncio import Redis
@@ -9,6 +10,7 @@ from redis.asyncio import Redis
 from jobgroup import Driver, JobGroups, NewerFormatError, Store
 from jobgroup.definition.plan import plan_group
 from jobgroup.definition.spec import parse_group
+from jobgroup.driver import BATCH
 from jobgroup.model import names
 from jobgroup.store.scripts import FOLDER
 from testbed.servers.stock import StockClient
@@ -81,9 +83,37 @@ async def test_an_older_driver_moves_no_group_and_disturbs_no_newer_driver(
             assert await groups.store.redis.hget(key, "state") == "ACTIVE"
         assert not errors
 
+        # The newer driver is woken once; the older one does not take the marker again and again.
+        marker = names.marker_key(prefix)
+        assert await groups.store.redis.zscore(marker, "0") == 0
+        await groups.store.redis.delete(marker)
+        await behind.drain()
+        assert not await groups.store.redis.exists(marker)
+
         await Driver(groups.store).drain()
         for node in nodes:
             assert (await groups.wait_for_group(node.group_id, 60)).state == "COMPLETED"
             await groups.remove_group(node.group_id)
         await client.end()
         await delete_residue(groups.store.redis, prefix)
+
+
+async def test_an_older_driver_reads_many_newer_groups_more_and_more_seldom(
+    redis: Redis, prefix: str, older: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr("jobgroup.driver.time", clock)
+    monkeypatch.setattr("jobgroup.driver.backoff", lambda failures: 10.0 * failures)
+    store = Store(redis, prefix)
+    for n in range(3 * BATCH):
+        plan = plan_group(parse_group("order", [job("charge")]), f"order-{n}")
+        assert await store.create([plan]) == [True]
+        await redis.rpush(names.wakeups_key(prefix), f"order-{n}")
+    behind = Driver(older)
+    entries = []
+    for clock.now in (0.0, 9.0, 11.0, 29.0, 32.0):
+        before = behind.counters.wakeups
+        await behind.drain()
+        entries.append((behind.counters.wakeups - before) // BATCH)
+    assert entries == [3, 1, 3, 1, 3]
+    await redis.delete(*[key async for key in redis.scan_iter(f"{prefix}:*")])

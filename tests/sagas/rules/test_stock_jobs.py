@@ -44,6 +44,10 @@ ALLOWED = (
     Allowed("job * opts jobId", "stock clients store that the caller chose the id"),
     Allowed("job * opts timestamp", "set by this test instead of the clock of a stock client"),
     Allowed("job * opts delay", "Python writes a default value", ("python",)),
+    Allowed("wait", "jobs of a paused queue go to `prioritized`", ("bullmq6", "python"), "paused"),
+    Allowed("paused", "jobs of a paused queue go to `prioritized`", ("bullmq5",), "paused"),
+    Allowed("prioritized", "jobs of a paused queue go to `prioritized`", case="paused"),
+    Allowed("pc", "the counter of `prioritized`", case="paused"),
     Allowed("job * data", "Python escapes characters that are not ASCII", ("python",)),
 )
 
