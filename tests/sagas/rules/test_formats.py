@@ -101,7 +101,8 @@ async def test_an_older_driver_moves_no_group_and_disturbs_no_newer_driver(
 async def test_an_older_driver_reads_many_newer_groups_more_and_more_seldom(
     redis: Redis, prefix: str, older: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    clock = SimpleNamespace(now=0.0)
+    clock.monotonic = lambda: clock.now
     monkeypatch.setattr("jobgroup.driver.time", clock)
     monkeypatch.setattr("jobgroup.driver.backoff", lambda failures: 10.0 * failures)
     store = Store(redis, prefix)
