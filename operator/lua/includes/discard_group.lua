@@ -1,6 +1,5 @@
 --[[
-  Delete the keys of a group and leave a tombstone. Its jobs are left in their queues. A driver that finds it on
-  the wake-up list removes the entry.
+  Delete the keys of a group and leave a tombstone. Its jobs are left in their queues.
 
   The keys are deleted first: a full Redis refuses a write that needs memory, unless the script has already
   written.
@@ -9,7 +8,10 @@
 -- @include owned_keys
 local function discard_group(k, gid, queue, now, remembers)
   redis.call("UNLINK", unpack(owned_keys(k)))
-  redis.call("ZREM", k.parked, gid, names.undo_id(gid))
+  for _, token in ipairs({ gid, names.undo_id(gid) }) do
+    redis.call("ZREM", k.parked, token)
+    redis.call("LREM", k.wakeups, 0, token)
+  end
   redis.call("ZREM", k.ended, gid)
   redis.call("ZREM", k.index, gid)
   if redis.call("ZCARD", k.index) == 0 then redis.call("SREM", k.queues, queue) end
