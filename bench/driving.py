@@ -202,7 +202,8 @@ async def noticed_drain(bench: Bench) -> Row:
                 start = time.perf_counter()
                 # Reading the group would settle it.
                 while (
-                    await redis.hget(f"bull:{BESIDE}:groups:{node.group_id}", "state") == "ACTIVE"
+                    await redis.hget(names.group_key("bull", BESIDE, node.group_id), "state")
+                    == "ACTIVE"
                 ):
                     await asyncio.sleep(0.01)
                 waits.append(time.perf_counter() - start)

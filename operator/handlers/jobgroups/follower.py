@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from handlers.failpoints import failpoint
 from handlers.jobgroups.cache import ObjectCache
 from handlers.jobgroups.checkpoint import Checkpoint, is_older
-from handlers.kube.refs import Ref
+from handlers.kube.refs import LARGE_JOBS, Ref
 from handlers.kube.workqueue import WorkQueue
 from jobgroup.model.clock import backoff
 from jobgroup.model.snapshot import GroupState
@@ -138,10 +138,11 @@ class Follower:
         if not others:
             return found
         failpoint("late")
-        for group_id, resource in (await self._store.resources(self._owner, others)).items():
-            namespace, _, name = resource.partition("/")
+        for group_id, group in (await self._store.owned(self._owner, others)).items():
+            namespace, _, name = group.resource.partition("/")
             if not self._namespaces or namespace in self._namespaces:
-                found[group_id] = Ref(namespace, name, group_id)
+                is_large = group.jobs > LARGE_JOBS
+                found[group_id] = Ref(namespace, name, group_id, is_large=is_large)
         return found
 
     async def _read_progress(self) -> None:

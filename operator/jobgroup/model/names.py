@@ -102,6 +102,11 @@ def checkpoints_key(prefix: str, owner: str) -> str:
     return f"{ledger_key(prefix)}:heard:{owner}"
 
 
+def group_key(prefix: str, queue: str, group_id: str) -> str:
+    """Return the key of a group's hash; `queue` is its owning queue."""
+    return f"{prefix}:{queue}:groups:{group_id}"
+
+
 def job_key(prefix: str, queue: str, job_id: str) -> str:
     """Return the key of a job's hash."""
     return f"{prefix}:{queue}:{job_id}"

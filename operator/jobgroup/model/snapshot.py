@@ -85,6 +85,14 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnedGroup:
+    """What an owner needs to find the resource of a group; `jobs` is 0 if it cannot be read."""
+
+    resource: str
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """All groups of one Redis at one moment, in milliseconds.
 

@@ -18,7 +18,7 @@ from jobgroup.definition.plan import Plan, pack_plans
 from jobgroup.errors import CorruptKeyError, GroupNotFoundError, RefusedError
 from jobgroup.model import names
 from jobgroup.model.clock import GRACE, TOMBSTONE_MS, now_ms
-from jobgroup.model.snapshot import GroupJob, GroupState, Settled, Totals
+from jobgroup.model.snapshot import GroupJob, GroupState, OwnedGroup, Settled, Totals
 from jobgroup.store.connection import UNAVAILABLE
 from jobgroup.store.observer import SILENT, Observer
 from jobgroup.store.queues import Queues
@@ -221,20 +221,38 @@ class Store:
             raise GroupNotFoundError(group_id)
         return str(queue)
 
-    async def resources(self, owner: str, group_ids: Sequence[str]) -> dict[str, str]:
-        """Return the resource names of those of these groups that exist and belong to an owner."""
+    async def owned(self, owner: str, group_ids: Sequence[str]) -> dict[str, OwnedGroup]:
+        """Return those of these groups that exist and belong to an owner."""
+        parents = [names.parent_key(self.prefix, group_id) for group_id in group_ids]
+        replies = await self._fields(parents, "owner", "resource", "queue")
+        found = {
+            group_id: (str(resource), str(queue))
+            for group_id, (its_owner, resource, queue) in zip(group_ids, replies, strict=True)
+            if its_owner == owner
+        }
+        hashes = [
+            names.group_key(self.prefix, queue, group_id) for group_id, (_, queue) in found.items()
+        ]
+        sizes = await self._fields(hashes, "totalJobs")
+        return {
+            group_id: OwnedGroup(resource, int(jobs) if jobs and jobs.isdecimal() else 0)
+            for (group_id, (resource, _)), (jobs,) in zip(found.items(), sizes, strict=True)
+        }
+
+    async def _fields(self, keys: Sequence[str], *fields: str) -> list[list[str | None]]:
+        """Read fields of hashes in one round trip; those of a corrupt key are None."""
+        if not keys:
+            return []
         pipeline = self.redis.pipeline(transaction=False)
-        for group_id in group_ids:
-            pipeline.hmget(names.parent_key(self.prefix, group_id), "owner", "resource")
-        found = {}
+        for key in keys:
+            pipeline.hmget(key, *fields)
         replies = await pipeline.execute(raise_on_error=False)
-        for group_id, reply in zip(group_ids, replies, strict=True):
-            if isinstance(reply, Exception):
-                if not is_its_own(reply):
-                    raise reply
-            elif reply[0] == owner:
-                found[group_id] = str(reply[1])
-        return found
+        for reply in replies:
+            if isinstance(reply, Exception) and not is_its_own(reply):
+                raise reply
+        return [
+            [None] * len(fields) if isinstance(reply, Exception) else reply for reply in replies
+        ]
 
     async def totals(self) -> Totals:
         """Count all groups by state with a few lookups."""

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from operator import attrgetter
 
 import pytest
 
 from handlers.jobgroups import follower
 from handlers.jobgroups.cache import ObjectCache
 from handlers.jobgroups.follower import NO_GROUP, Counts, Follower, has_changed
-from handlers.kube.refs import Ref
+from handlers.kube.refs import LARGE_JOBS, Ref
 from handlers.kube.workqueue import WorkQueue
 from jobgroup.definition.plan import plan_group
 from jobgroup.definition.spec import parse_group
@@ -52,16 +53,16 @@ class Replica:
     """A follower that runs inside the test; the test takes objects from its work queue."""
 
     def __init__(self, sagas: Sagas, reader: str, namespaces: tuple[str, ...]) -> None:
-        self.queue = WorkQueue[Ref]()
+        self.queue: WorkQueue[Ref] = WorkQueue(attrgetter("namespace"), attrgetter("is_large"))
         self.cache = ObjectCache()
         self.follower = Follower(
             sagas.groups.store, OWNER, reader, namespaces, self.cache, self.queue
         )
 
-    async def takes(self, name: str) -> Ref:
-        """Wait until an object is enqueued, and check that it is this one."""
+    async def takes(self, name: str, large: bool = False) -> Ref:
+        """Wait until an object of this size is enqueued, and check that it is this one."""
         async with asyncio.timeout(60):
-            ref = await self.queue.get()
+            ref = await self.queue.get(large)
         assert ref == reference(name)
         return ref
 
@@ -116,10 +117,10 @@ async def replica(
         await asyncio.wait([task])
 
 
-async def change(sagas: Sagas, *names: str) -> str:
+async def change(sagas: Sagas, *names: str, jobs: int = 1) -> str:
     """Create and cancel groups; return the id of the last entry in the stream."""
     for name in names:
-        definition = parse_group("order", [job("charge")])
+        definition = parse_group("order", [job("charge")] * jobs)
         await sagas.groups.store.create([plan_group(definition, name, OWNER, f"shop/{name}")])
         await sagas.groups.cancel_group(name)
     return await sagas.groups.store.streams.newest_change(OWNER)
@@ -215,6 +216,17 @@ async def test_the_name_of_a_running_object_comes_from_the_watch(
         first.cache.track(reference("gone"))
         await sagas.redis.xadd(names.owner_changes_key(sagas.prefix, OWNER), {"group": "gone"})
         await first.reconciles("gone")
+
+
+async def test_a_late_change_of_a_large_group_waits_for_a_worker_of_large_ones(
+    sagas: Sagas,
+) -> None:
+    """A group that has ended is not in the cache, so its size is read from Redis."""
+    async with replica(sagas) as first:
+        await change(sagas, "large", jobs=LARGE_JOBS + 1)
+        await change(sagas, "small", jobs=LARGE_JOBS)
+        await first.takes("large", large=True)
+        await first.takes("small")
 
 
 async def test_a_reader_continues_after_a_flush(sagas: Sagas) -> None:

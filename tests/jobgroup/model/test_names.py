@@ -72,6 +72,7 @@ def test_a_job_id_ends_with_its_index() -> None:
 async def test_python_and_lua_name_the_same_keys(redis: Redis, prefix: str) -> None:
     keys = await keys_in_lua(redis, prefix, "g1", "payments")
     assert keys["ledger"] == names.ledger_key(prefix)
+    assert keys["group"] == names.group_key(prefix, "payments", "g1")
     assert keys["parent"] == names.parent_key(prefix, "g1")
     assert keys["undo"] == names.undo_id(names.parent_key(prefix, "g1"))
     assert keys["parked"] == names.parked_key(prefix)

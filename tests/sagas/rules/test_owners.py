@@ -11,6 +11,7 @@ from jobgroup import CorruptKeyError, GroupExistsError, GroupRemovedError, JobGr
 from jobgroup.definition.plan import Plan, plan_group
 from jobgroup.definition.spec import parse_group
 from jobgroup.model import names
+from jobgroup.model.snapshot import OwnedGroup
 from jobgroup.store.observer import Observer
 from jobgroup.store.scripts import _send as send
 from jobgroup.store.scripts import load, run_all
@@ -106,16 +107,27 @@ async def test_each_reader_has_its_own_checkpoint(sagas: Sagas) -> None:
     assert await store.streams.read_checkpoint("cluster-2", "shop/operator") == START
 
 
-async def test_an_owner_finds_the_resources_of_its_own_groups_only(sagas: Sagas) -> None:
+async def test_an_owner_finds_the_resources_and_sizes_of_its_own_groups_only(sagas: Sagas) -> None:
     store = sagas.groups.store
-    await store.create([owned(name, job("charge")) for name in ("a", "b", "let-go")])
+    await store.create([owned(name, job("charge")) for name in ("a", "let-go", "lost", "text")])
+    await store.create([owned("b", job("charge"), job("book"))])
     await store.create([owned("other", job("charge"), owner="cluster-2")])
     await sagas.groups.add_group("order", [job("charge")], group_id="headless")
     await store.orphan("let-go")
     corrupt = names.parent_key(sagas.prefix, "corrupt")
     await sagas.redis.set(corrupt, "a text")
-    group_ids = ["a", "none", "corrupt", "let-go", "other", "headless", "b"]
-    assert await store.resources("cluster-1", group_ids) == {"a": "shop/a", "b": "shop/b"}
+    lost, text = (names.group_key(sagas.prefix, "payments", name) for name in ("lost", "text"))
+    await sagas.redis.rename(lost, f"{lost}:kept")
+    await sagas.redis.hset(text, "totalJobs", "many")
+    group_ids = ["a", "none", "corrupt", "let-go", "other", "headless", "b", "lost", "text"]
+    assert await store.owned("cluster-1", group_ids) == {
+        "a": OwnedGroup("shop/a", 1),
+        "b": OwnedGroup("shop/b", 2),
+        "lost": OwnedGroup("shop/lost", 0),
+        "text": OwnedGroup("shop/text", 0),
+    }
+    await sagas.redis.rename(f"{lost}:kept", lost)
+    await sagas.redis.hset(text, "totalJobs", "1")
     await sagas.redis.delete(corrupt)
 
 
@@ -163,7 +175,7 @@ async def test_an_owner_does_not_find_a_removed_group(sagas: Sagas) -> None:
     await sagas.groups.cancel_group("mine")
     await sagas.groups.remove_group("mine")
     assert await changes(sagas) == ["mine"]
-    assert await store.resources("cluster-1", ["mine"]) == {}
+    assert await store.owned("cluster-1", ["mine"]) == {}
 
 
 async def test_reading_many_groups_skips_unreadable_ones(
