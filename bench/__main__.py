@@ -18,11 +18,22 @@ from bench.fairness import fairness
 from bench.growth import growth
 from bench.harness import Bench, Row
 from bench.operating import operating
+from bench.recovering import recovering
 from bench.scaling import scaling
 from bench.settling import settling
 
 RESULTS = Path(__file__).with_name("results.json")
-BENCHMARKS = (creation, settling, failing, driving, growth, operating, scaling, fairness)
+BENCHMARKS = (
+    creation,
+    settling,
+    failing,
+    driving,
+    growth,
+    operating,
+    recovering,
+    scaling,
+    fairness,
+)
 VERDICTS = {True: "holds", False: "MISSED", None: ""}
 
 

@@ -68,6 +68,11 @@ class Sizes:
     bursts: int = 40
     # Longer than the longest interval between two reconciles of a pool.
     pool_rest: float = 330
+    # How often somebody sets the replicas of a workload to 0.
+    stops: int = 5
+    failovers: int = 5
+    # The default of the operator.
+    watch_timeout: int = 60
     large_groups: int = 60
     large_jobs: int = 2000
     many_pools: int = 3000
@@ -96,6 +101,9 @@ QUICK = Sizes(
     pools=5,
     bursts=2,
     pool_rest=1,
+    stops=1,
+    failovers=1,
+    watch_timeout=5,
     large_groups=2,
     large_jobs=50,
     many_pools=5,

@@ -1,5 +1,5 @@
-"""WorkerPools: how fast a new job scales the workload, how many writes a burst of jobs causes, and
-the cost of many idle pools.
+"""WorkerPools: how fast a new job scales the workload, how many writes a burst of jobs causes, the
+cost of many idle pools, and how soon a manual scaling to 0 is corrected.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from typing import Any
 
 from bench.field import Field, cpu_of, in_flight, the_field
 from bench.harness import Bench, Row
+from handlers.kube.client import MERGE
 from jobgroup.model.names import undo_queue
 from testbed.servers.operator import OperatorProcess, start_operator
 from testbed.servers.stock import StockClient
@@ -25,12 +26,13 @@ BURST = [{"name": "undo", "data": {}} for _ in range(50)]
 
 
 async def scaling(bench: Bench) -> list[Row]:
-    """Measure one pool, then many pools."""
+    """Measure one pool, then many pools, then a pool whose workload somebody stops."""
     few, many = 1, bench.sizes.pools
     async with the_field() as field:
         return [
             *await with_pools(field, few, bench.sizes.bursts),
             *await with_pools(field, many, bench.sizes.bursts, bench.sizes.pool_rest),
+            await corrected(field, bench.sizes.stops),
         ]
 
 
@@ -107,6 +109,44 @@ async def wake(field: Field, names: list[str], bursts: int) -> tuple[list[float]
             await _when(seen, name, "0")
     # One more write per burst scales the workload down again.
     return waits, (scale_writes(field) - written) / bursts - 1
+
+
+async def corrected(field: Field, times: int) -> Row:
+    """Set replicas to 0 by hand while jobs wait; measure until the pool has corrected them."""
+    name, waits = "stopped", []
+    await make(field, [name])
+    with start_operator(field.folder, field.api.operator, field.redis.url, "bull", name):
+        await told(field, [name])
+        async with (
+            replicas_of(field) as seen,
+            await StockClient.start("bullmq6", field.redis.url, "bull", own=True) as client,
+        ):
+            await client.manage(undo_queue(name), "addBulk", BURST)
+            await _when(seen, name, "5")
+            for _ in range(times):
+                await set_ready(field, name, 5)
+                stopped = time.time()
+                stop = {"spec": {"replicas": 0}}
+                await field.admin.request("PATCH", f"{DEPLOYMENTS}/{name}", stop, MERGE)
+                await _when(seen, name, "0")
+                waits.append(await _when(seen, name, "5") - stopped)
+    await clear(field, [name])
+    what = f"replicas set to 0 while jobs wait: corrected after, longest of {times}"
+    return Row(what, max(waits), "s", at_most=10)
+
+
+async def set_ready(field: Field, name: str, count: int) -> None:
+    """Set all replicas ready, as controllers do, and wait until the pool has read it.
+
+    Afterwards the pool does not expect a change of its workload.
+    """
+    ready = {"status": {"replicas": count, "readyReplicas": count}}
+    await field.admin.request("PATCH", f"{DEPLOYMENTS}/{name}/status", ready, MERGE)
+    while True:
+        found = await field.admin.request("GET", f"{POOLS}/{name}")
+        if found["status"].get("readyReplicas") == count:
+            return
+        await asyncio.sleep(0.2)
 
 
 def scale_writes(field: Field) -> int:

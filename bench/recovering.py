@@ -1,0 +1,90 @@
+"""How soon the operator recovers if the API server fails it: another replica leads after a fatal
+error, and an object that a silent watch does not deliver is found.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from aiohttp import web
+
+from bench.field import Field, ready, the_field
+from bench.harness import Bench, Row
+from jobgroup.resource.kinds import API_VERSION
+from testbed.servers.operator import MAIN, OperatorProcess, start_operator
+from testbed.servers.proxy import Proxy
+
+LIST = f"/apis/{API_VERSION}/jobgroups"
+LOOK_SECONDS = 0.01
+
+
+async def recovering(bench: Bench) -> list[Row]:
+    """Measure failovers, then a silent watch."""
+    sizes = bench.sizes
+    async with the_field() as field:
+        waits = [await failover(field, n) for n in range(sizes.failovers)]
+        silent = await silence(field, sizes.watch_timeout)
+    return [
+        Row(
+            f"from a fatal error of the leader to another leader, longest of {sizes.failovers}",
+            max(waits),
+            "s",
+            at_most=2,
+        ),
+        Row(
+            f"from silence to a new object's end, WATCH_TIMEOUT_SECONDS={sizes.watch_timeout}",
+            silent,
+            "s",
+            at_most=90,
+        ),
+    ]
+
+
+async def failover(field: Field, number: int) -> float:
+    """Refuse the lists of the leader for good; return the seconds until another replica leads."""
+    with Proxy(field.api) as proxy, replica(field, f"first-{number}", proxy) as first:
+        await until(lambda: proxy.watches > 0 and "this replica leads" in first.log)
+        with replica(field, f"second-{number}") as second:
+            await until(lambda: "this replica waits" in second.log)
+            refused_at: list[float] = []
+
+            def refuse(request: web.BaseRequest) -> web.Response | None:
+                if request.path != LIST:
+                    return None
+                refused_at.append(time.monotonic())
+                missing = {"kind": "Status", "apiVersion": "v1", "code": 404}
+                return web.json_response(missing, status=404)
+
+            proxy.refuse = refuse
+            proxy.cut_watches()
+            await until(lambda: "this replica leads" in second.log)
+            return time.monotonic() - refused_at[0]
+
+
+async def silence(field: Field, seconds: int) -> float:
+    """Create an object while the watch is silent; return the seconds until its group has ended."""
+    with (
+        Proxy(field.api) as proxy,
+        replica(field, "silent", proxy, WATCH_TIMEOUT_SECONDS=str(seconds)) as process,
+    ):
+        await ready(field, process)
+        proxy.silence_watches()
+        start = time.monotonic()
+        await field.make(["unseen"])
+        await field.ended(["first", "unseen"])
+        took = time.monotonic() - start
+        assert f"the watch of {LIST} was silent" in process.log
+    await field.clear()
+    return took
+
+
+def replica(field: Field, name: str, proxy: Proxy | None = None, **env: str) -> OperatorProcess:
+    """Start a replica, which may reach the API server through a proxy."""
+    kubeconfig = field.api.kubeconfig(name, proxy.url) if proxy else field.api.operator
+    return start_operator(field.folder, kubeconfig, field.redis.url, "bull", name, MAIN, **env)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until a condition holds."""
+    while not holds():
+        await asyncio.sleep(LOOK_SECONDS)
