@@ -5,10 +5,21 @@ import time
 from statistics import median
 
 from bench.harness import DATA, QUEUES, Bench, Row, create, over
-from jobgroup import Driver, JobGroups
+from jobgroup import Driver, JobGroups, Store
 from jobgroup.model import names
+from jobgroup.store.connection import connect
+from jobgroup.store.observer import Observer
 
 LOOK_SECONDS = 0.02
+
+
+class Calls(Observer):
+    """The number of script calls."""
+
+    number = 0
+
+    def script_answered(self, script: str, calls: int, seconds: float | None) -> None:
+        self.number += calls
 
 
 async def settling(bench: Bench) -> list[Row]:
@@ -43,12 +54,15 @@ async def settling(bench: Bench) -> list[Row]:
         return took
 
     async def driven() -> float:
-        async with JobGroups.connect(bench.server.url) as groups:
-            driver = Driver(groups.store)
+        calls = Calls()
+        store = Store(connect(bench.server.url), observer=calls)
+        async with JobGroups(store):
+            driver = Driver(store)
             driving = asyncio.create_task(driver.run())
             while not driver.counters.resyncs:
                 await asyncio.sleep(0)
             await create(bench.groups, count)
+            calls.number = 0
             working = asyncio.create_task(work())
             backlog = 0
             while not working.done():
@@ -62,7 +76,7 @@ async def settling(bench: Bench) -> list[Row]:
             await asyncio.wait([driving])
         seen["backlog"].append(backlog / count)
         seen["wakeups"].append(driver.counters.wakeups / count)
-        seen["calls"].append(driver.counters.calls / count)
+        seen["calls"].append(calls.number / count)
         return working.result()
 
     took = await bench.in_turn({"bare": bare, "ledger": ledger, "driven": driven, "flows": flows})

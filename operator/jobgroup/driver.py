@@ -37,7 +37,7 @@ class Counters:
     """What a driver has done so far."""
 
     wakeups: int = 0
-    calls: int = 0
+    settles: int = 0
     resyncs: int = 0
     repairs: int = 0
     errors: int = 0
@@ -132,7 +132,7 @@ class Driver:
         """Take note of entries that were settled; return those with a newer format."""
         self.alive_at = time.monotonic()
         self.counters.wakeups += len(entries)
-        self.counters.calls += len(entries)
+        self.counters.settles += len(entries)
         newer = []
         for entry, result in entries:
             if isinstance(result, NewerFormatError):
@@ -157,7 +157,7 @@ class Driver:
 
     async def _settle(self, group_ids: list[str], queue: str = "") -> int:
         """Settle groups in one round trip; return how many were repaired."""
-        self.counters.calls += len(group_ids)
+        self.counters.settles += len(group_ids)
         results = await self._store.settle(group_ids, grace=self._grace, queue=queue)
         repaired = 0
         for group_id, result in zip(group_ids, results, strict=True):

@@ -146,7 +146,7 @@ async def test_a_resync_of_healthy_groups_repairs_nothing(groups: JobGroups) -> 
     driver = Driver(groups.store)
     assert await driver.resync() == 0
     assert driver.counters.repairs == 0
-    assert driver.counters.calls == 0
+    assert driver.counters.settles == 0
 
 
 async def test_a_resync_finds_a_removed_member(groups: JobGroups, redis: Redis) -> None:

@@ -53,6 +53,12 @@ class Metrics(Observer):
             buckets=LATENCIES,
             registry=registry,
         )
+        self._calls = Counter(
+            "jobgroup_script_calls",
+            "Calls of a Lua script, including those that wait for a wake-up.",
+            ["script"],
+            registry=registry,
+        )
         # Export zeros: Prometheus does not see an increase when a series starts above zero.
         for state in STATES:
             self._transitions.labels(state)
@@ -62,6 +68,7 @@ class Metrics(Observer):
             self._undos.labels(outcome)
         for script in FOLDER.glob("*.lua"):
             self._scripts.labels(script.stem)
+            self._calls.labels(script.stem)
 
     def record_watch_event(self) -> None:
         """Record that the watch started, or delivered an event."""
@@ -71,9 +78,11 @@ class Metrics(Observer):
         """Return the seconds since the last watch event."""
         return time.monotonic() - self._watch_event_at
 
-    def script_answered(self, script: str, seconds: float) -> None:
-        """Count the time of a script call."""
-        self._scripts.labels(script).observe(seconds)
+    def script_answered(self, script: str, calls: int, seconds: float | None) -> None:
+        """Count the calls of a script, and the time of a round trip without a wait."""
+        self._calls.labels(script).inc(calls)
+        if seconds is not None:
+            self._scripts.labels(script).observe(seconds)
 
     def groups_created(self, groups: int) -> None:
         """Count new groups."""

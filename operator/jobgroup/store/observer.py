@@ -9,8 +9,8 @@ from jobgroup.model.snapshot import GroupState, State
 class Observer:
     """An observer that ignores everything."""
 
-    def script_answered(self, script: str, seconds: float) -> None:
-        """Record that one round trip with calls of a script took this time."""
+    def script_answered(self, script: str, calls: int, seconds: float | None) -> None:
+        """Record one round trip with calls of a script; its time is None if it includes a wait."""
 
     def groups_created(self, groups: int) -> None:
         """Record that this number of groups was created."""

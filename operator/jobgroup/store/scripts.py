@@ -6,6 +6,7 @@ gap. `-- @include name` inserts lua/includes/name.lua before the script, once.
 
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -92,8 +93,9 @@ async def _send(redis: Redis, calls: Sequence[Call]) -> list[Any]:
     start = time.perf_counter()
     replies: list[Any] = await pipeline.execute(raise_on_error=False)
     took = time.perf_counter() - start
+    numbers = Counter(script.name for script, _ in calls)
     for name, observer in {script.name: script.observer for script, _ in calls}.items():
-        observer.script_answered(name, took)
+        observer.script_answered(name, numbers[name], took)
     return replies
 
 

@@ -49,6 +49,8 @@ class Wakeups:
         pipeline.execute_command("BZPOPMIN", self._marker, seconds)
         pipeline.execute_command(*self._settle.command(**self._slots(0, limit, grace)))
         woken, replies = await pipeline.execute(raise_on_error=False)
+        # Both replies arrive together, so the time of the script alone is unknown.
+        self._observer.script_answered(self._settle.name, 1, None)
         if isinstance(replies, NoScriptError):
             return await self.settle(0, limit, grace)
         for reply in (woken, replies):

@@ -9,23 +9,12 @@ import pytest
 from redis.asyncio import Redis
 
 from jobgroup import Driver, JobGroups, Store
-from jobgroup.store.observer import Observer
 from testbed.servers.redis import RedisServer
 from testbed.servers.stock import StockClient, fails_for_good
 from testbed.support.fixtures import ClientStarter
 from testbed.support.sagas import Sagas, job, undo
 
 PREFIX = "bull"
-
-
-class Counted(Observer):
-    """The scripts that were called, in order."""
-
-    def __init__(self) -> None:
-        self.scripts: list[str] = []
-
-    def script_answered(self, script: str, seconds: float) -> None:
-        self.scripts.append(script)
 
 
 @pytest.fixture
