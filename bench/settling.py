@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from statistics import median
 
 from bench.harness import DATA, QUEUES, Bench, Row, create, over
@@ -11,15 +12,18 @@ from jobgroup.store.connection import connect
 from jobgroup.store.observer import Observer
 
 LOOK_SECONDS = 0.02
+# Groups that run one after the other.
+ALONE = 20
 
 
 class Calls(Observer):
-    """The number of script calls."""
+    """The number of calls of each script."""
 
-    number = 0
+    def __init__(self) -> None:
+        self.of = Counter[str]()
 
     def script_answered(self, script: str, calls: int, seconds: float | None) -> None:
-        self.number += calls
+        self.of[script] += calls
 
 
 async def settling(bench: Bench) -> list[Row]:
@@ -32,6 +36,7 @@ async def settling(bench: Bench) -> list[Row]:
         "backlog": [],
         "wakeups": [],
         "calls": [],
+        "alone": [],
     }
 
     async def work() -> float:
@@ -62,7 +67,7 @@ async def settling(bench: Bench) -> list[Row]:
             while not driver.counters.resyncs:
                 await asyncio.sleep(0)
             await create(bench.groups, count)
-            calls.number = 0
+            calls.of.clear()
             working = asyncio.create_task(work())
             backlog = 0
             while not working.done():
@@ -72,11 +77,13 @@ async def settling(bench: Bench) -> list[Row]:
             while await bench.redis.zcard(names.ended_key("bull")) < count:
                 await asyncio.sleep(0)
             seen["lag"].append((time.perf_counter() - done) / working.result())
+            wakeups = driver.counters.wakeups
+            seen["calls"].append(calls.of.total() / count)
+            seen["alone"].append(await alone(bench, count, calls))
             driving.cancel()
             await asyncio.wait([driving])
         seen["backlog"].append(backlog / count)
-        seen["wakeups"].append(driver.counters.wakeups / count)
-        seen["calls"].append(calls.number / count)
+        seen["wakeups"].append(wakeups / count)
         return working.result()
 
     took = await bench.in_turn({"bare": bare, "ledger": ledger, "driven": driven, "flows": flows})
@@ -93,4 +100,19 @@ async def settling(bench: Bench) -> list[Row]:
         Row("longest wake-up list, over the number of groups", median(seen["backlog"])),
         Row("wake-ups a successful group", median(seen["wakeups"]), "", at_most=1),
         Row("script calls a successful group", median(seen["calls"]), "", at_most=2),
+        Row("  if it ends alone: calls that settle", median(seen["alone"]), "", at_most=2),
     ]
+
+
+async def alone(bench: Bench, ended: int, calls: Calls) -> float:
+    """Run groups one after the other; return how many calls the driver makes to settle each.
+
+    Among many groups, one call settles a batch of them.
+    """
+    calls.of.clear()
+    for n in range(1, ALONE + 1):
+        await create(bench.groups, 1)
+        await bench.bullmq("work", count=3, queues=QUEUES, concurrency=50)
+        while await bench.redis.zcard(names.ended_key("bull")) < ended + n:
+            await asyncio.sleep(0)
+    return (calls.of["settle_wakeups"] + calls.of["settle_group"]) / ALONE
