@@ -11,6 +11,7 @@ driving     how long a group waits for its driver beside many groups, what start
 growth      cost per unit as members, groups and queues grow, and memory
 field       the servers for the operator benchmarks: API server, Redis and a worker
 operating   cost and latency of a group in the operator, relative to a twin
+recovering  how soon another replica leads, and how soon a silent watch is replaced
 scaling     how fast a pool scales its workload, and the cost of idle pools
 fairness    how long a neighbour waits while another tenant floods the operator
 twin        a simple operator made of kopf's create and delete handlers, for comparison

@@ -1,4 +1,5 @@
-// Stock BullMQ 6 under the benchmark's command: one JSON object a line, in and out.
+// Runs stock BullMQ 6 for the benchmarks. Each line of the input is a command (JSON), each line of the output its
+// duration in seconds.
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
@@ -11,7 +12,7 @@ const seconds = async (run) => {
   return Number(process.hrtime.bigint() - start) / 1e9;
 };
 
-// So many batches, a few of them at a time.
+// Send this many jobs or flows in batches, `lanes` batches at a time.
 async function inBatches(total, size, lanes, send) {
   let left = total;
   const lane = async () => {
@@ -25,7 +26,7 @@ async function inBatches(total, size, lanes, send) {
 }
 
 const orders = {
-  // One parent and its children: as many jobs as there are queues.
+  // Create flows: a parent and its children, one job in each queue.
   async flows({ count, queues, data, size, lanes }) {
     const producer = new FlowProducer({ connection });
     await producer.waitUntilReady();
@@ -48,7 +49,7 @@ const orders = {
     });
     return took;
   },
-  // Until so many jobs ended; a job named "fails" does.
+  // Run workers until this many jobs have ended. A job with the name "fails" fails.
   async work({ count, queues, concurrency }) {
     let left = count;
     let ended;
@@ -58,7 +59,7 @@ const orders = {
       const worker = new Worker(
         name,
         async (job) => {
-          if (job.name === "fails") throw new UnrecoverableError("told to");
+          if (job.name === "fails") throw new UnrecoverableError("fails on purpose");
         },
         { connection, concurrency },
       );

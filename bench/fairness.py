@@ -99,9 +99,9 @@ def compared(what: str, before: Times, under: Times) -> list[Row]:
     """Return the rows of one flood."""
     ours, bare = (median(under[n]) / median(before[n]) for n in (0, 1))
     return [
-        Row(f"{what}: median, over without", ours, at_most=2),
-        Row("  a bare write and its watch event, over without", bare),
-        Row("  median without", 1000 * median(before[0]), "ms"),
+        Row(f"{what}: median, over without a flood", ours, at_most=2),
+        Row("  a bare write and its watch event, over without a flood", bare),
+        Row("  median without a flood", 1000 * median(before[0]), "ms"),
         Row(f"{what}: longest", 1000 * max(under[0]), "ms", at_most=1000),
         Row("  longest bare write", 1000 * max(under[1]), "ms"),
     ]

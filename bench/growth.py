@@ -39,7 +39,7 @@ async def growth(bench: Bench) -> list[Row]:
     await bench.watch_scripts(False)
     for size, there in beside.items():
         await create(there, size, size=200, lanes=2)
-    rows += await compare(bench, "groups there", bench.sizes.existing, groups)
+    rows += await compare(bench, "existing groups", bench.sizes.existing, groups)
     return rows
 
 

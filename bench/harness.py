@@ -80,6 +80,7 @@ class Sizes:
     calm: float = 5
     beside_running: tuple[int, ...] = (100_000,)
     beside_ended: tuple[int, ...] = (1_000_000,)
+    beside_failed: tuple[int, ...] = (100_000,)
     # Longer than the interval between two resyncs.
     seconds: float = 45
     failures: int = 60
@@ -110,6 +111,7 @@ QUICK = Sizes(
     calm=0.5,
     beside_running=(200,),
     beside_ended=(200,),
+    beside_failed=(200,),
     seconds=2,
     failures=5,
     drains=1,
@@ -117,10 +119,10 @@ QUICK = Sizes(
 
 
 def chosen_sizes(environment: Mapping[str, str]) -> Sizes:
-    """Return the sizes that the environment asks for.
+    """Return the sizes that the environment selects.
 
-    BENCH_QUICK=1 selects small ones for a test. BENCH_RUNNING and BENCH_ENDED are numbers of other
-    groups, separated by commas, beside which the driver is measured.
+    BENCH_QUICK=1 selects small ones for a test. BENCH_RUNNING, BENCH_ENDED and BENCH_FAILED are
+    numbers of other groups, separated by commas, beside which the driver is measured.
     """
     sizes = QUICK if environment.get("BENCH_QUICK") else Sizes()
 
@@ -132,6 +134,7 @@ def chosen_sizes(environment: Mapping[str, str]) -> Sizes:
         sizes,
         beside_running=numbers("BENCH_RUNNING", sizes.beside_running),
         beside_ended=numbers("BENCH_ENDED", sizes.beside_ended),
+        beside_failed=numbers("BENCH_FAILED", sizes.beside_failed),
     )
 
 

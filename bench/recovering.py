@@ -1,5 +1,5 @@
-"""How soon the operator recovers if the API server fails it: another replica leads after a fatal
-error, and an object that a silent watch does not deliver is found.
+"""How soon another replica leads after a fatal error of the leader, and how soon the operator finds
+an object that a silent watch did not deliver.
 """
 
 import asyncio

@@ -53,7 +53,7 @@ async def with_pools(field: Field, count: int, bursts: int, rest: float = 0) -> 
     return [
         Row(f"{what}: undo added to workload scaled, median", median(waits), "ms", at_most=1000),
         Row(f"{what}: undo added to workload scaled, 99 %", worst, "ms", at_most=1000),
-        Row(f"{what}: scale writes a burst of {len(BURST)}", writes, "", at_most=1),
+        Row(f"{what}: scale writes per burst of {len(BURST)}", writes, "", at_most=1),
         *resting,
     ]
 

@@ -98,9 +98,9 @@ async def settling(bench: Bench) -> list[Row]:
         ),
         Row("delay of the driver, over the worker's time", median(seen["lag"]), at_most=0.05),
         Row("longest wake-up list, over the number of groups", median(seen["backlog"])),
-        Row("wake-ups a successful group", median(seen["wakeups"]), "", at_most=1),
-        Row("script calls a successful group", median(seen["calls"]), "", at_most=2),
-        Row("  if it ends alone: calls that settle", median(seen["alone"]), "", at_most=2),
+        Row("wake-ups per successful group", median(seen["wakeups"]), "", at_most=1),
+        Row("script calls per successful group", median(seen["calls"]), "", at_most=2),
+        Row("  calls that settle it, if it ends alone", median(seen["alone"]), "", at_most=2),
     ]
 
 

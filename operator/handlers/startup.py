@@ -45,9 +45,9 @@ from jobgroup.resource.kinds import JOBGROUP, KINDS, WORKERPOOL
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 5
-# Tasks that do not stop in time, and the release of the lease.
+# The time for tasks to stop, and to release the lease.
 EXIT_SECONDS = STOP_SECONDS + RELEASE_SECONDS
-# One of so many workers reconciles large objects: each write of one occupies the API server.
+# One worker for large objects for each group of this many: their writes occupy the API server.
 WORKERS_PER_LARGE = 16
 
 
@@ -181,7 +181,7 @@ class Operator:
         self._tasks.append(task)
 
     def _exit_with(self, task: asyncio.Task[None]) -> None:
-        """Exit the process when a task ends that must not end; a new process continues its work."""
+        """Exit the process when a task ends unexpectedly; a new process continues its work."""
         if task.cancelled():
             return
         reason = task.exception() or "it returned"

@@ -211,7 +211,7 @@ class Uninstaller:
 def main(arguments: Sequence[str]) -> int:
     """Run the hook; an error is one line."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-    # The hook acquires the lease, but is no replica: its messages about leading would mislead.
+    # The hook acquires the lease, but is not a replica: these messages would be misleading.
     logging.getLogger(leader.__name__).setLevel(logging.WARNING)
     if len(arguments) != 1:
         logger.critical("usage: python -m handlers.uninstall DEPLOYMENT")

@@ -16,25 +16,28 @@ BARS = {
     "groups created per second, over BullMQ flows",
     "groups created per second, over a bare socket",
     "groups a driver settles per second, over the worker",
-    "wake-ups a successful group",
-    "script calls a successful group",
+    "wake-ups per successful group",
+    "script calls per successful group",
     "10 jobs: created in",
     "10 jobs, all but one done: longest call",
     "10 jobs, all but one waiting, beside 1,000 others: longest call",
-    "create: 200 groups there over 100",
+    "create: 200 existing groups over 100",
     "1 pool: undo added to workload scaled, median",
-    "5 pools: scale writes a burst of 50",
+    "5 pools: scale writes per burst of 50",
     "5 pools at rest: writes",
     "replicas set to 0 while jobs wait: corrected after, longest of 1",
     "from a fatal error of the leader to another leader, longest of 1",
     "from silence to a new object's end, WATCH_TIMEOUT_SECONDS=5",
-    "a saga beside 2 groups of 50 jobs: median, over without",
+    "a saga beside 2 groups of 50 jobs: median, over without a flood",
     "a saga beside 2 groups of 50 jobs: longest",
-    "a workload scaled beside 5 pools: median, over without",
+    "a workload scaled beside 5 pools: median, over without a flood",
     "a workload scaled beside 5 pools: longest",
 }
 BARS |= {
     "  99th percentile beside 200 running and 200 ended groups",
+    "  99th percentile beside 200 failed and 200 ended groups",
+    "  longer than beside no other group by",
+    "  calls that settle it, if it ends alone",
     "groups of 3 whose third job starts after the first failed",
 }
 NO_BARS = {
@@ -86,5 +89,6 @@ def test_the_delay_and_the_longest_pause_of_a_driver(
 def test_the_environment_chooses_the_sizes() -> None:
     assert chosen_sizes({}) == Sizes()
     assert chosen_sizes({"BENCH_QUICK": "1"}) == QUICK
-    chosen = chosen_sizes({"BENCH_RUNNING": "10,200", "BENCH_ENDED": ""})
-    assert (chosen.beside_running, chosen.beside_ended) == ((10, 200), ())
+    chosen = chosen_sizes({"BENCH_RUNNING": "10,200", "BENCH_ENDED": "", "BENCH_FAILED": "3"})
+    beside = (chosen.beside_running, chosen.beside_ended, chosen.beside_failed)
+    assert beside == ((10, 200), (), (3,))

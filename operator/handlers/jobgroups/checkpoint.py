@@ -18,8 +18,8 @@ class Checkpoint(Generic[Key]):
 
     def __init__(self, read_to: str = START) -> None:
         self.read_to = read_to
-        # Objects to reconcile, each with the entry before its first one, oldest first. One line per
-        # object: an object that fails forever takes no more, however many entries name it.
+        # Objects to reconcile, each with the entry before its first one, oldest first. An object is
+        # stored once, however many entries name it.
         self._pending: dict[Key, str] = {}
 
     def read(self, entry: str, key: Key | None) -> None:

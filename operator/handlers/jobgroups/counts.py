@@ -35,7 +35,7 @@ class NamespaceCounts:
     def retain(self, namespace: str, uids: Collection[str]) -> None:
         """Count only objects that were listed: deletions between two watches cause no event.
 
-        An empty namespace stands for all namespaces.
+        An empty namespace means all namespaces.
         """
         for uid, (place, _) in list(self._places.items()):
             if uid not in uids and namespace in ("", place):

@@ -1,8 +1,8 @@
 """The controller of JobGroups: read an object and its group, decide, carry out a step, repeat.
 
 A reconcile can be interrupted after any call and continued by another replica: each step is
-idempotent, and the object and Redis together define what is left to do. What triggered a reconcile
-makes no difference to it.
+idempotent, and the object and Redis together define what is left to do. A reconcile does not depend
+on what triggered it.
 
 Each write of a large object occupies the API server for as long as a hundred writes of small ones.
 So after a large object its worker rests: the writes of small objects find an idle API server.
@@ -94,7 +94,7 @@ class Reconciler:
         self._queue.discard(ref)
 
     async def work(self, large: bool = False) -> None:
-        """Reconcile large or small objects from the work queue, forever; several workers may."""
+        """Reconcile large or small objects from the work queue, forever; several tasks can."""
         while True:
             leave_if_cancelled()
             ref = await self._queue.get(large)

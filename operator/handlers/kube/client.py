@@ -43,7 +43,7 @@ class ApiError(Exception):
 
 
 class StatusRefusedError(ApiError):
-    """The API server refused a status in a way that a retry of the same write cannot mend."""
+    """The API server refused a status, and would refuse the same write again."""
 
 
 class ApiClient:

@@ -1,7 +1,7 @@
 """Leader election with a Lease: only the replica that holds it works.
 
 A holder loses the lease if it does not renew it within the lease's duration. Other replicas measure
-that time from when they saw the last change, so clocks need not agree. A write carries the
+that time from the last change that they saw, so their clocks may differ. A write carries the
 resourceVersion, so only one of several candidates acquires the lease.
 """
 

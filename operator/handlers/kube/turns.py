@@ -29,7 +29,7 @@ class Turns(Generic[Item]):
         self._items.setdefault(self._namespace_of(item), {}).setdefault(item)
 
     def pop(self) -> Item:
-        """Take the item whose turn it is; raise an error if there is none."""
+        """Take the next item; raise an error if there is none."""
         namespace = next(iter(self._items))
         items = self._items.pop(namespace)
         item = next(iter(items))

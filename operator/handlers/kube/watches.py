@@ -1,8 +1,8 @@
-"""kopf's reads of the API server: it discovers kinds, lists and watches objects.
+"""The reads of kopf: it discovers kinds, and lists and watches objects.
 
 kopf itself ends the process if a watch is refused with HTTP 410, contains an ERROR event or ends in
 the middle of a line, and if a list or the discovery is cut short. It replaces a silent watch, but
-lists nothing: as long as each new watch is silent as well, no change is seen, and nobody is told.
+lists nothing: as long as each new watch is silent as well, kopf sees no change and logs no warning.
 
 So `install` replaces the two functions with which kopf reads. A read that failed is repeated. After
 a watch that failed or was silent, all objects are listed: kopf does so after an ERROR event 410.
@@ -44,21 +44,21 @@ class Watch:
 
     task: asyncio.Task[Any] | None
     heard_at: float
-    # In a row: since the watch last delivered an event or ended as it should.
+    # The numbers since the watch last delivered an event, or ended without an error.
     silences: int = 0
     failures: int = 0
 
     @property
     def is_running(self) -> bool:
-        """Whether kopf still watches."""
+        """Return whether kopf still watches."""
         return self.task is not None and not self.task.done()
 
 
 class Watches:
     """All watches of this process; one is silent if nothing arrives for `seconds`.
 
-    A watch that works delivers an event or a bookmark or ends before: the server is asked to end it
-    after `server_seconds`.
+    A working watch delivers an event or a bookmark within that time, or ends: the server is asked
+    to end it after `server_seconds`.
     """
 
     def __init__(self, seconds: int) -> None:
@@ -66,7 +66,7 @@ class Watches:
         self.server_seconds = seconds * 2 // 3
         self._watches: dict[str, Watch] = {}
         self._listeners: dict[str, ListListener] = {}
-        # Of lists that have further pages, by path.
+        # The uids of lists that have further pages, by path.
         self._listed: dict[str, set[str]] = {}
 
     def install(self) -> None:
@@ -78,9 +78,9 @@ class Watches:
         self._listeners[plural] = listener
 
     def age(self, plural: str) -> float | None:
-        """Return for how many seconds a watch of a kind was not heard; None if there was none.
+        """Return the seconds since a watch of a kind received something; None if there was none.
 
-        If all watches of the kind have ended, it is the time since the last one was heard.
+        If several watches run, the least recent one counts. If all have ended, the last one counts.
         """
         found = self._of(plural)
         running = [watch.heard_at for watch in found if watch.is_running]
@@ -88,7 +88,7 @@ class Watches:
         return None if heard_at is None else time.monotonic() - heard_at
 
     def silences(self, plural: str) -> int:
-        """Return how many watches of a kind were silent, one after the other."""
+        """Return how many watches of a kind in a row were silent."""
         running = [watch.silences for watch in self._of(plural) if watch.is_running]
         return max(running, default=0)
 
@@ -103,7 +103,7 @@ class Watches:
             try:
                 answer = await _get(url, **kwargs)
             except errors.APIClientError as error:
-                if error.status == GONE:  # of the following pages: kopf lists again
+                if error.status == GONE:  # a following page was refused: kopf lists again
                     raise aiohttp.ClientPayloadError("the list expired") from error
                 if error.status != TOO_MANY:
                     _log_refusal(path, error)

@@ -28,7 +28,7 @@ class Controller(Protocol):
 
 
 async def process(queue: WorkQueue[Ref], ref: Ref, reconcile: Awaitable[float | None]) -> None:
-    """Await the reconcile of an object that was taken from a queue; an error affects no other.
+    """Await the reconcile of an object that was taken from a queue; do not raise its errors.
 
     `reconcile` returns after how many seconds to reconcile again, or None.
     """

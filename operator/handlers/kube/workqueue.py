@@ -44,10 +44,10 @@ class WorkQueue(Generic[Key]):
         self._is_large = is_large
         # When each queued key is due.
         self._due: dict[Key, float] = {}
-        # Keys whose time had not come. Entries that do not match _due are outdated: their key was
+        # Keys that were not due yet. Entries that do not match _due are outdated: their key was
         # moved forward or discarded.
         self._heap: list[tuple[float, int, Key]] = []
-        # Keys whose time has come, by whether they are large.
+        # Keys that are due, by whether they are large.
         self._ready = {large: Turns[Key](namespace_of) for large in (False, True)}
         # Keys being processed, and when each is due again.
         self._processing: dict[Key, float | None] = {}
@@ -86,7 +86,7 @@ class WorkQueue(Generic[Key]):
         return delay
 
     async def get(self, large: bool = False) -> Key:
-        """Wait until it is the turn of a key of this size, and mark it as being processed."""
+        """Wait until a key of this size is due, and mark it as being processed."""
         while (key := self._pop(large)) is None:
             await self._wait_for_change(math.inf)
         return key
@@ -96,13 +96,13 @@ class WorkQueue(Generic[Key]):
         return [*iter(lambda: self._pop(False), None), *iter(lambda: self._pop(True), None)]
 
     async def wait(self, seconds: float = math.inf) -> None:
-        """Wait until a key is due, one was added, or the time is over."""
+        """Wait until a key is due, until one is added, or at most for this time."""
         self._find_ready()
         if not any(self._ready.values()):
             await self._wait_for_change(seconds)
 
     async def _wait_for_change(self, seconds: float) -> None:
-        """Wait until the time of another key has come, one was added, or the time is over."""
+        """Wait until another key is due, until one is added, or at most for this time."""
         self._changed.clear()
         wait = min(seconds, self._next_due() - time.monotonic())
         with contextlib.suppress(TimeoutError):
@@ -110,7 +110,7 @@ class WorkQueue(Generic[Key]):
                 await self._changed.wait()
 
     def seconds_until_due(self) -> float:
-        """Return when the next key is due, counting those that are being processed."""
+        """Return the seconds until the next key is due, including keys that are being processed."""
         if any(self._ready.values()):
             return 0.0
         again = (due for due in self._processing.values() if due is not None)
@@ -139,7 +139,7 @@ class WorkQueue(Generic[Key]):
         return is_due or key in self._processing or key in self._failures
 
     def _next_due(self) -> float:
-        """Return when the next key is due, without those whose time has come."""
+        """Return when the next key becomes due; ignore keys that are due already."""
         while self._heap:
             due, _, key = self._heap[0]
             if self._due.get(key) == due:
@@ -148,14 +148,14 @@ class WorkQueue(Generic[Key]):
         return math.inf
 
     def _find_ready(self) -> None:
-        """Add the keys whose time has come to the turns."""
+        """Move the keys that are due to the turns."""
         now = time.monotonic()
         while self._next_due() <= now:
             _, _, key = heapq.heappop(self._heap)
             self._ready[self._is_large(key)].add(key)
 
     def _pop(self, large: bool) -> Key | None:
-        """Take the key of this size whose turn it is, if one is due."""
+        """Take the next key of this size, if one is due."""
         self._find_ready()
         ready = self._ready[large]
         if not ready:
@@ -167,5 +167,5 @@ class WorkQueue(Generic[Key]):
 
 
 def soonest(*waits: float | None) -> float | None:
-    """Return the shortest of these waits; None is no wait at all."""
+    """Return the shortest of these waits; ignore None, which stands for no limit."""
     return min((wait for wait in waits if wait is not None), default=None)

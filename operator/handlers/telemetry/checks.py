@@ -4,12 +4,12 @@ import time
 
 from handlers.kube.watches import Watches
 
-# A loop without progress for this long is dead, whatever it waits for.
+# A loop without progress for this long has failed.
 DEAD_SECONDS = 120
 
 
 def check_progress(alive_at: float) -> str:
-    """Return an error if a loop made its last round too long ago."""
+    """Return an error if the last round of a loop was too long ago."""
     is_dead = time.monotonic() - alive_at > DEAD_SECONDS
     return f"no progress for {DEAD_SECONDS} s" if is_dead else ""
 
@@ -39,7 +39,7 @@ class WatchCheck:
         return self._silence(2)
 
     def is_ready(self) -> str:
-        """Return an error if the last watch was silent and its successor was not heard yet."""
+        """Return an error if the last watch was silent and the new one has received nothing yet."""
         return self._silence(1)
 
     def _silence(self, least: int) -> str:

@@ -34,9 +34,9 @@ logger = logging.getLogger(__name__)
 GATHER_SECONDS = 0.25
 # A pool is reconciled at least this often.
 RESYNC_SECONDS = 300.0
-# The longest block without a queue to listen to: the liveness probe expects progress.
+# The longest wait if there is no queue: the liveness probe expects progress.
 IDLE_SECONDS = 30.0
-# So many pools are reconciled at the same time, each with its own calls of the API server.
+# The number of pools that are reconciled at the same time.
 WORKERS = 20
 
 
@@ -49,7 +49,7 @@ class Counted:
 
 
 class PoolController:
-    """Keeps all pools, counts the jobs of their queues, and has their workloads scaled."""
+    """Keeps all pools, counts the jobs of their queues, and passes them to the scaler."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class PoolController:
             wait = max(0.0, self._queue.seconds_until_due())
             stirred = await self._queues.stirred(seen, wait)
             for pool in self._pools.of_queues(stirred):
-                # Not listened to until the jobs are counted: the same event would return.
+                # Until its jobs are counted, the queue is not read: the same event would return.
                 pool.event = ""
                 self._queue.add(pool.ref)
         else:
@@ -162,10 +162,10 @@ class PoolController:
     def _take_due(self) -> list[Pool]:
         """Take the pools that are due from the work queue, with all others of the same queues.
 
-        They share the event from which the queue is listened to, so none may miss a count.
+        They share the event after which the loop reads the queue, so each needs the same count.
         """
         taken: dict[Ref, Pool] = {}
-        # Until nothing is due: time passes, so each batch may hold pools of further queues.
+        # Until nothing is due: meanwhile, pools of further queues can become due.
         while due := self._known(self._queue.get_due()):
             taken |= {pool.ref: pool for pool in due}
             for pool in self._pools.of_queues({pool.queue for pool in due}):

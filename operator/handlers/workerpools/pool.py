@@ -21,7 +21,7 @@ class Pool:
 
     ref: Ref
     body: Body
-    # The most replicas that the operator allows.
+    # The maximum number of replicas that the operator allows.
     ceiling: int | None = None
     is_new: bool = True
     # The newest event of the queue when its jobs were last counted; empty if they must be counted.
@@ -34,7 +34,7 @@ class Pool:
     workload: Workload | None = None
     read_at: float = 0.0
     scaled_at: float = 0.0
-    # A scaling that was requested, but not confirmed by a response.
+    # A scaling that was requested, and whose response has not arrived.
     requested: Scaling | None = None
     # A scaling that was carried out, but is not in the status yet.
     unreported: Scaling | None = None
@@ -76,7 +76,7 @@ class Pool:
         return "", ""
 
     def update(self, body: Body) -> bool:
-        """Store an object that was read or written, unless it is older; return if its spec is new.
+        """Store an object, unless it is older than the stored one; return whether its spec changed.
 
         Two objects of the same generation may arrive in any order: they differ only in the status.
         """

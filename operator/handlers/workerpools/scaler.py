@@ -1,6 +1,7 @@
-"""One WorkerPool: read its workload, decide, scale, report. What triggered it makes no difference.
+"""One WorkerPool: read its workload, decide, scale, report.
 
-Each method returns after how many seconds the pool must be reconciled again, if it must.
+A reconcile does not depend on what triggered it. Each method returns after how many seconds the
+pool must be reconciled again, or None.
 """
 
 import time

@@ -80,7 +80,7 @@ class Targets:
 
 
 def refused(error: ApiError) -> Problem:
-    """Return the problem of a request that a person must fix; raise an error that can pass."""
+    """Return the problem of a request that a person must fix; raise any other error."""
     if isinstance(error, Conflict) or error.code not in (400, 403, 404, 405, 422):
         raise error
     return Problem(reasons.TARGET_REFUSED, f"the workload cannot be scaled: {error}")

@@ -1,8 +1,8 @@
-"""Finds pools whose jobs nobody runs, although their workloads should have replicas.
+"""Finds pools whose jobs no worker runs, although their workloads should have replicas.
 
 The replicas of a workload can be changed by anyone, and a pool at rest does not read its workload.
-If somebody stops all workers, the queue has no new event either: its jobs just wait. So a loop
-looks for such pools and adds them to the work queue; the reconcile then reads the workload.
+If somebody stops all workers, the queue has no new event: its jobs wait. So a loop looks for such
+pools and adds them to the work queue; the reconcile then reads the workload.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class WorkerCheck:
         self._prefix = prefix
 
     async def run(self, pools: Iterable[Pool], queue: WorkQueue[Ref]) -> None:
-        """Add pools whose jobs nobody runs to the work queue, forever."""
+        """Add pools whose jobs no worker runs to the work queue, forever."""
         while True:
             leave_if_cancelled()
             await asyncio.sleep(CHECK_SECONDS)
@@ -40,9 +40,9 @@ class WorkerCheck:
                     queue.add(pool.ref)
 
     async def unserved(self, pools: Iterable[Pool]) -> list[Pool]:
-        """Return the pools that have replicas, and jobs that nobody runs.
+        """Return the pools that have replicas, and jobs that no worker runs.
 
-        Redis lists its connections only if there are jobs that somebody should run.
+        Redis lists its connections only if there are such jobs.
         """
         candidates = [pool for pool in pools if _should_work(pool)]
         if not candidates:

@@ -27,7 +27,7 @@ class Backoff(Model):
     """How long to wait before another attempt."""
 
     type: Literal["fixed", "exponential"] = Field(
-        description="With fixed, all waits are the same; with exponential, each doubles the last."
+        description="With fixed, all waits are equal. With exponential, each is twice the last one."
     )
     delay: Annotated[int, Field(gt=0, le=MAX_DELAY)] = Field(
         description="The first wait in milliseconds."
@@ -41,7 +41,7 @@ class Retention(Model):
         default=None, description="Seconds for which a finished job is kept; no limit if omitted."
     )
     count: Count | None = Field(
-        default=None, description="How many finished jobs are kept; no limit if omitted."
+        default=None, description="The number of finished jobs that are kept; no limit if omitted."
     )
 
 
@@ -66,7 +66,7 @@ class RetryOptions(Model):
     """The options of an undo: the number of attempts and the wait between them."""
 
     attempts: Annotated[int, Field(ge=1, le=1000)] | None = Field(
-        default=None, description="How many times the job is tried before it fails."
+        default=None, description="The number of attempts before the job fails for good."
     )
     backoff: Annotated[int, Field(gt=0, le=MAX_DELAY)] | Backoff | None = Field(
         default=None,
@@ -84,7 +84,7 @@ class JobOptions(RetryOptions):
     """The options of a job; an omitted one has the default of BullMQ."""
 
     delay: Milliseconds | None = Field(
-        default=None, description="Milliseconds before a worker may take the job."
+        default=None, description="Milliseconds to wait before a worker may start the job."
     )
     priority: Annotated[int, Field(ge=0, le=MAX_PRIORITY)] | None = Field(
         default=None,
@@ -102,10 +102,11 @@ class JobOptions(RetryOptions):
         default=None, description="The same as removeOnComplete, for a failed job."
     )
     keepLogs: Count | None = Field(  # noqa: N815
-        default=None, description="How many log lines of the job are kept."
+        default=None, description="The number of log lines of the job that are kept."
     )
     stackTraceLimit: Count | None = Field(  # noqa: N815
-        default=None, description="How many stack traces of the job are kept, one for each attempt."
+        default=None,
+        description="The number of stack traces of the job that are kept; each attempt adds one.",
     )
 
 

@@ -15,7 +15,7 @@ from jobgroup.definition.spec import MAX_JOBS, Compensation, Group, Job, Name, p
 from jobgroup.definition.validation import validation_error
 from jobgroup.errors import InvalidSpecError
 
-# Ten years. A user who means "never" leaves the field out.
+# Ten years. To disable the limit, omit the field.
 MAX_SECONDS = 10 * 365 * 24 * 3600
 # An object also contains its status and managed fields, and etcd stores at most 1.5 MB.
 MAX_SPEC = 512 * 1024
@@ -28,7 +28,7 @@ class Settings(Model):
         default="Compensate",
         description="What happens when the JobGroup is deleted while its group runs. Compensate"
         " cancels the group and keeps the JobGroup until all undos have ended. Orphan deletes the"
-        " JobGroup at once; the group goes on in Redis without it.",
+        " JobGroup at once; the group continues in Redis.",
     )
     cancel: bool = Field(
         default=False,
@@ -37,18 +37,18 @@ class Settings(Model):
     )
     suspend: bool = Field(
         default=False,
-        description="Create the JobGroup with true to hold its jobs back; set to false to add them"
-        " to their queues. Cannot be set to true after that.",
+        description="If true when the JobGroup is created, its jobs are not added to their queues"
+        " until it is set to false. Cannot be set to true after that.",
     )
     activeDeadlineSeconds: Annotated[int, Field(ge=1, le=MAX_SECONDS)] | None = Field(  # noqa: N815
         default=None,
-        description="Seconds after status.startedAt when a group that is still ACTIVE is cancelled."
-        " The undos have no deadline. No deadline if omitted.",
+        description="Seconds after status.startedAt. A group that is still ACTIVE then is"
+        " cancelled. The undos have no deadline. No deadline if omitted.",
     )
     ttlSecondsAfterFinished: Annotated[int, Field(ge=0, le=MAX_SECONDS)] | None = Field(  # noqa: N815
         default=None,
-        description="Seconds after status.finishedAt when the JobGroup is deleted, together with"
-        " its group and jobs in Redis. Never if omitted.",
+        description="Seconds after status.finishedAt. The JobGroup is deleted then, together with"
+        " its group and jobs in Redis. It is never deleted if omitted.",
     )
 
 

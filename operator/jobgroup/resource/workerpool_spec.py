@@ -55,15 +55,16 @@ class WorkerPoolSpec(Model):
         description="The workload to scale. Immutable."
     )
     minReplicas: Replicas = Field(  # noqa: N815
-        default=0, description="The least replicas, also while the queue is empty."
+        default=0, description="The minimum number of replicas, also while the queue is empty."
     )
     maxReplicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(  # noqa: N815
         default=10,
-        description="The most replicas. The operator may allow fewer for all pools.",
+        description="The maximum number of replicas. The operator may have a lower limit for all"
+        " pools.",
     )
     jobsPerReplica: Annotated[int, Field(ge=1, le=1_000_000)] = Field(  # noqa: N815
         default=5,
-        description="Jobs for each replica; the concurrency of the worker is a good value.",
+        description="The number of jobs for each replica. Use the concurrency of the worker.",
     )
     cooldownSeconds: Annotated[int, Field(ge=0, le=MAX_COOLDOWN)] = Field(  # noqa: N815
         default=60,
@@ -78,7 +79,7 @@ class WorkerPoolSpec(Model):
 def bounds_of(spec: Mapping[str, Any], ceiling: int | None = None) -> Bounds:
     """Return the bounds of a spec that the API server has validated and defaulted.
 
-    `ceiling` is the most replicas that the operator allows to any pool.
+    `ceiling` is the maximum number of replicas that the operator allows for any pool.
     """
     return Bounds(
         minimum=spec["minReplicas"],

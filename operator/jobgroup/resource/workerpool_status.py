@@ -16,7 +16,7 @@ from jobgroup.resource.replicas import Decision
 from jobgroup.resource.workload import MAX_INT32, Workload
 
 _OF_WORKLOAD = {"desiredReplicas", "replicas", "readyReplicas"}
-# Problems of a workload that does not exist, or that is none of the pool's business.
+# Problems of a workload that does not exist, or that the pool must not scale.
 _WITHOUT_WORKLOAD = {reasons.CONFLICT, reasons.TARGET_MISSING, reasons.NOT_SCALABLE}
 
 # A workload may have more replicas than a pool may request.

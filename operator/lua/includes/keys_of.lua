@@ -33,7 +33,7 @@ local function keys_of(prefix, gid, queue)
     -- BullMQ writes both when it adds to the wake-up list.
     marker = ledger .. ":marker",
     wakeup_events = ledger .. ":events",
-    -- The owner follows: each has a stream of its changed groups.
+    -- The stream of an owner's changed groups: the name of the owner is appended.
     owner_changes = ledger .. ":changed:",
     -- The name needs a colon: BullMQ treats a key without one as a job, and v6 removes jobs that are in no list.
     ended = ledger .. ":saga:ended",

@@ -6,10 +6,10 @@ local names = {
   -- The owner of a group that no operator owns.
   headless = "headless",
   job_id = function(gid, index) return gid .. "-" .. index end,
-  -- Also of a group: its second pseudo parent is the parent of its undos.
+  -- Of a member, or of a group: the second pseudo parent of a group is the parent of its undos.
   undo_id = function(id) return id .. "-undo" end,
   group_of_wakeup = function(entry) return (string.gsub(entry, "%-undo$", "")) end,
-  -- Of a member or an undo; nothing if the id is another's.
+  -- Return the group of a member or of an undo; nil if the id belongs to neither.
   group_of_job = function(id) return string.match(string.gsub(id, "%-undo$", ""), "^(.+)%-%d+$") end,
   -- The reason with which a worker fails a member of a group that was given up.
   doom = function(gid) return "group " .. gid .. " was given up" end,

@@ -1,6 +1,6 @@
-// A stock BullMQ worker for the stories. A job does what its data says, an undo what the data of its
-// compensation says: {after, seconds, fails, returns}, `after` being jobs that have to end before. When
-// each begins and ends is noted in Redis, in order.
+// A stock BullMQ worker for the end-to-end tests. The data of a job, or of the compensation for an undo, controls what
+// it does: {after, seconds, fails, returns}. `after` lists the jobs that must end first. The worker appends the begin
+// and the end of each job to a list in Redis.
 import { setTimeout as sleep } from "node:timers/promises";
 import { UnrecoverableError, Worker } from "bullmq";
 import { Redis } from "ioredis";

@@ -1,4 +1,4 @@
-"""A stock BullMQ worker for the stories, as worker.mjs is one in Node; it knows no `after`."""
+"""A stock BullMQ worker for the end-to-end tests, like worker.mjs; it does not support `after`."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from bullmq import UnrecoverableError, Worker
 from redis.asyncio import Redis
 from redis.asyncio.connection import parse_url
 
-# redis-py 8 gives up on a read after 5 s, which is as long as a worker waits for a job.
+# By default, redis-py 8 ends a read after 5 s, which is as long as a worker waits for a job.
 URL = os.environ["REDIS_URL"]
 CONNECTION = {**parse_url(URL), "socket_timeout": None}
 
@@ -18,13 +18,13 @@ redis: Any = Redis.from_url(URL, socket_timeout=None)
 
 
 async def run(job: Any, _token: str) -> Any:
-    told = job.data.get("compensationData", job.data)
+    wanted = job.data.get("compensationData", job.data)
     await redis.rpush(os.environ["TRAIL"], f"began {job.name}")
-    await asyncio.sleep(told.get("seconds", 0))
-    if "fails" in told:
-        raise UnrecoverableError(told["fails"])
+    await asyncio.sleep(wanted.get("seconds", 0))
+    if "fails" in wanted:
+        raise UnrecoverableError(wanted["fails"])
     await redis.rpush(os.environ["TRAIL"], f"ended {job.name}")
-    return told.get("returns")
+    return wanted.get("returns")
 
 
 async def main() -> None:
@@ -35,7 +35,7 @@ async def main() -> None:
     for worker in workers:
         worker.on("error", lambda error, _job=None: sys.stderr.write(f"{error}\n"))
     await stopped.wait()
-    # Without the pause, closing would forget a job that is on its way from Redis just now.
+    # Pause first: `close` alone can lose a job that is being fetched.
     await asyncio.gather(*(worker.pause() for worker in workers))
     await asyncio.gather(*(worker.close() for worker in workers))
     await redis.aclose()

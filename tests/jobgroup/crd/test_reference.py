@@ -51,11 +51,11 @@ async def test_the_table_has_every_transition_that_lua_knows(redis: Redis) -> No
         "| `jobs` | list, at most 2,000 | **required** | The jobs: ",
         "| `jobs[].data` | any JSON |  | The data ",
         "| `jobs[].opts.backoff` | several types |  | The wait ",
-        "| `jobs[].opts.keepLogs` | 0 or more |  | How many log lines ",
+        "| `jobs[].opts.keepLogs` | 0 or more |  | The number of log lines ",
         "| `compensation.*.when` | `Completed` or `Started` | `Completed` | Completed undoes ",
         "| `startedAt` | date-time |  | When the jobs were added to their queues. |",
         "| `lastScale.reason` | string, at most 1,024 |  | The reason, in a sentence. |",
-        "| `maxReplicas` | 1 to 10,000 | `10` | The most replicas. ",
+        "| `maxReplicas` | 1 to 10,000 | `10` | The maximum number of replicas. ",
     ],
 )
 def test_a_field_has_its_type_default_and_description(row: str) -> None:

@@ -228,9 +228,9 @@ def test_explain_reads_as_documentation(kubectl: Kubectl) -> None:
     # The API server publishes the schema of a new CRD after it has begun to serve it.
     wait_for(is_published)
     for path, words in {
-        "spec": "Seconds after status.finishedAt when the JobGroup is deleted",
+        "spec": "Seconds after status.finishedAt. The JobGroup is deleted then",
         "spec.jobs": "The BullMQ queue of the job",
-        "spec.jobs.opts": "How many times the job is tried before it fails.",
+        "spec.jobs.opts": "The number of attempts before the job fails for good.",
         "spec.jobs.opts.backoff": "The first wait in milliseconds.",
         "spec.compensation": "Attempts and backoff of the undo.",
         "status": "Completed jobs and all jobs, for example 2/3.",
