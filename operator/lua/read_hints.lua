@@ -1,5 +1,5 @@
 --[[
-  Read new events of queues for hints that members were removed or retried manually, which wakes nobody.
+  Read new events of queues for hints that members were removed or retried manually, which wakes no driver.
 
   KEYS[1] marker  any key with the prefix, to route the call
   ARGV[1] prefix  BullMQ's key prefix

@@ -18,6 +18,7 @@ from jobgroup.cli.output import (
     job_fields,
     listing,
     live_line,
+    program,
     table,
 )
 from jobgroup.errors import GroupNotFoundError
@@ -56,7 +57,11 @@ async def jobs(groups: JobGroups, args: Namespace) -> int:
 
 
 async def cancel(groups: JobGroups, args: Namespace) -> int:
-    say(render(args, await groups.cancel_group(args.id)))
+    group = await groups.cancel_group(args.id)
+    say(render(args, group))
+    if not group.ended:
+        drivers = f"the operator, or `{program()} drive`"
+        complain(f"{group.id} has not ended yet; a driver must finish it: {drivers}", OK)
     return OK
 
 

@@ -104,7 +104,7 @@ async def test_every_verb_prints_text(cli: Cli, groups: JobGroups) -> None:
     assert (running.returncode, running.stdout) == (2, "")
     assert running.stderr == "jobgroup: Cannot remove group in state ACTIVE\n"
     cancelled = cli("cancel", "order-1")
-    assert cancelled.returncode == 0
+    assert (cancelled.returncode, cancelled.stderr) == (0, "")
     assert cancelled.stdout == "order-1 order FAILED: 0/2 completed, 2 cancelled (cancelled)\n"
     twice = cli("cancel", "order-1")
     assert (twice.returncode, twice.stderr) == (
@@ -116,6 +116,23 @@ async def test_every_verb_prints_text(cli: Cli, groups: JobGroups) -> None:
     revived = cli("add", "-", stdin=ORDER)
     assert (revived.returncode, revived.stdout) == (2, "")
     assert "standard input: Group order-1 was removed" in revived.stderr
+
+
+def test_cancel_reports_that_a_driver_must_finish_a_large_group(
+    groups: JobGroups, cli: Cli
+) -> None:
+    jobs = [{"name": "charge", "queueName": "payments"}] * 250
+    cli("add", "-", stdin=json.dumps({"name": "order", "groupId": "order-1", "jobs": jobs}))
+    cancelled = cli("cancel", "order-1")
+    assert cancelled.returncode == 0
+    assert cancelled.stdout.startswith("order-1 order COMPENSATING: ")
+    drivers = "the operator, or `python -m jobgroup drive`"
+    assert (
+        cancelled.stderr
+        == f"jobgroup: order-1 has not ended yet; a driver must finish it: {drivers}\n"
+    )
+    cli("drive", "--once")
+    assert json.loads(cli("show", "order-1", "--output", "json").stdout)["state"] == "FAILED"
 
 
 @pytest.mark.parametrize("verb", ["show", "jobs", "cancel", "remove", "follow"])
