@@ -22,6 +22,9 @@ from jobgroup.store.observer import SILENT, Observer
 # Not importlib.resources: lua/ holds no Python, and namespace packages confuse editable installs.
 FOLDER = Path(__file__).resolve().parents[1] / "lua"
 
+# Redis may lose a script again before it is called.
+MAX_LOADS = 3
+
 _HEADER = re.compile(r"\A--\[\[(.*?)\]\]", re.DOTALL)
 _SLOT = re.compile(r"^\s*(KEYS|ARGV)\[(\d+)\]\s+(\w+)", re.MULTILINE)
 _INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
@@ -69,13 +72,15 @@ class Script:
 async def run_all(redis: Redis, calls: Sequence[Call], in_order: bool = False) -> list[Any]:
     """Run scripts, each with its slots, in one pipeline; return a reply or an error for each.
 
-    Redis loses scripts when it restarts: unknown scripts are loaded and their calls sent again.
-    With `in_order`, all calls after the first unknown one are sent again, too, so that no call
-    sees older data than the calls before it.
+    Redis loses scripts when it restarts, or when somebody flushes them: unknown scripts are loaded
+    and their calls sent again. With `in_order`, all calls after the first unknown one are sent
+    again, too, so that no call sees older data than the calls before it.
     """
     replies = await _send(redis, calls)
-    unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
-    if unknown:
+    for _ in range(MAX_LOADS):
+        unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if not unknown:
+            break
         for source in {calls[n][0].source for n in unknown}:
             await redis.script_load(source)
         if in_order:

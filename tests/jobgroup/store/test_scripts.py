@@ -42,6 +42,26 @@ async def test_a_script_survives_a_flush_of_the_servers_cache(tmp_path: Path, re
     assert await add(redis, amount=2, total="t") == "2"
 
 
+async def test_a_script_survives_a_flush_after_it_was_loaded(
+    tmp_path: Path, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = load("add", write(tmp_path, add=HEADER + "return ARGV[1]"))
+    script_load, loads = redis.script_load, 0
+
+    async def load_and_flush_once(source: str) -> Any:
+        nonlocal loads
+        loads += 1
+        loaded = await script_load(source)
+        if loads == 1:
+            await redis.script_flush()
+        return loaded
+
+    monkeypatch.setattr(redis, "script_load", load_and_flush_once)
+    await redis.script_flush()
+    assert await add(redis, amount=1, total="t") == "1"
+    assert loads == 2
+
+
 @pytest.mark.parametrize("slots", [{}, {"total": 1}, {"total": 1, "amount": 1, "more": 1}])
 async def test_a_wrong_slot_is_a_type_error(
     tmp_path: Path, redis: Redis, slots: dict[str, Any]
