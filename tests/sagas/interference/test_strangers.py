@@ -9,7 +9,7 @@ from jobgroup import Driver, JobGroups, Store
 from jobgroup.model import names
 from testbed.servers.stock import StockClient
 from testbed.support.fixtures import ClientStarter
-from testbed.support.sagas import Sagas, job, undo
+from testbed.support.sagas import Sagas, job
 from testbed.support.waiting import eventually
 
 
@@ -56,22 +56,6 @@ async def test_a_warning_names_the_worker_that_takes_wake_ups(
     assert state == "COMPLETED"
     await groups.remove_group(order.group_id)
     await redis.delete(*[key async for key in redis.scan_iter(f"{prefix}:*")])
-
-
-async def test_a_group_that_was_removed_as_a_job_is_given_up_and_undone(
-    sagas: Sagas, start_client: ClientStarter
-) -> None:
-    client = await start_client("bullmq6")
-    order = await sagas.add(
-        job("charge"), job("reserve", "inventory"), undos={"charge": undo("refund")}
-    )
-    await client.work("payments")
-    await client.heard("completed", name="charge")
-    await client.manage(names.LEDGER_QUEUE, "remove", job=order.group_id)
-    await client.work("payments:compensation")
-    await sagas.driver.resync()
-    ended = await sagas.ends(order.group_id)
-    assert (ended.state, ended.failed_count, ended.undone_count) == ("FAILED", 1, 1)
 
 
 async def test_groups_that_were_cleaned_as_jobs_are_put_back(
