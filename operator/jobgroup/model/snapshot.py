@@ -17,7 +17,11 @@ ENDED: frozenset[str] = frozenset({"COMPLETED", "FAILED", "FAILED_COMPENSATION"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
-    """A group as lua/includes/snapshot.lua returns it."""
+    """A group as lua/includes/snapshot.lua returns it.
+
+    `finished_at` is stored when the group is settled. It is None in an ended state if the state was
+    derived because Redis takes no writes.
+    """
 
     id: str
     name: str

@@ -33,6 +33,9 @@ async def test_a_worker_that_takes_wake_ups_loses_no_group(
         await sagas.driver.resync()
         await sagas.driver.drain()
     assert [(await sagas.read(order.group_id)).state for order in orders] == ["COMPLETED"] * 20
+    # A group that nobody put back on the list would end in another way, and its entry would stay.
+    ledger = names.ledger_key(sagas.prefix)
+    assert not await sagas.redis.exists(f"{ledger}:active", f"{ledger}:completed")
 
 
 @pytest.mark.parametrize("kept", [1000, 0], ids=["keeps", "removes"])
