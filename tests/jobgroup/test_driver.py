@@ -240,6 +240,7 @@ async def test_a_resting_driver_is_alive(groups: JobGroups, clock: ShiftedClock)
 )
 async def test_a_driver_one_of_whose_loops_hangs_is_not_alive(
     groups: JobGroups,
+    redis: Redis,
     clock: ShiftedClock,
     monkeypatch: pytest.MonkeyPatch,
     place: str,
@@ -258,11 +259,13 @@ async def test_a_driver_one_of_whose_loops_hangs_is_not_alive(
         await asyncio.wait_for(hanging.wait(), PATIENCE_SECONDS)
         hung_at = clock.monotonic()
         clock.shift = 1000
-        # All other loops take turns.
         passes = driver.counters.resyncs + 10 * REVIEWS
+        await redis.rpush("bull:_jobgroups:wait", "nobody")
+        await redis.zadd("bull:_jobgroups:marker", {"0": 0})
 
         async def others_run() -> bool:
-            return driver.counters.resyncs >= passes
+            settled = driver.counters.wakeups > 0 or place == "wakeups"
+            return settled and driver.counters.resyncs >= passes
 
         await eventually(others_run)
         assert driver.alive_at <= hung_at
