@@ -157,12 +157,16 @@ class Sagas:
         found = self.redis.scan_iter(f"{self.prefix}:{pattern}", count=1000)
         return sorted([key.removeprefix(f"{self.prefix}:") async for key in found])
 
-    async def clear(self) -> None:
-        """Stop the drivers, remove all groups, and delete what a removed group may leave."""
+    async def stop(self) -> None:
+        """Stop the drivers."""
         for driver in self._drivers:
             driver.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await driver
+
+    async def clear(self) -> None:
+        """Stop the drivers, remove all groups, and delete what a removed group may leave."""
+        await self.stop()
         try:
             for group_id in await self._group_ids():
                 state = await self.groups.get_group_state(group_id)
