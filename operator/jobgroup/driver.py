@@ -184,6 +184,7 @@ class Driver:
             self._reported.pop(group_id, None)
             if result.open and result.group.state != "ACTIVE":
                 self._waiting.add(group_id)
+            self._resync.follow(result.failed_queues, result.group.updated_at)
             if result.changed:
                 self._on_settled(result)
         elif isinstance(result, Exception) and not isinstance(result, NewerFormatError):

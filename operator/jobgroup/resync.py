@@ -118,6 +118,8 @@ class Resync:
         # The queues of groups by the states of the groups, and the last event read of each queue.
         self._queues: dict[tuple[State, ...], set[str]] = {}
         self._events: dict[str, str] = {}
+        # Queues of groups that failed since the pass over the failed groups began.
+        self._recent: set[str] = set()
         # Whether the last pass over the events left some of them.
         self._more_events = False
 
@@ -136,6 +138,12 @@ class Resync:
             "waiting": Pass(self._recheck, SHARE, lambda: recheck_seconds),
             "events": Pass(self._hints, SHARE, lambda: 0 if self._more_events else recheck_seconds),
         }
+
+    def follow(self, queues: Iterable[str], since: int) -> None:
+        """Follow the events of queues from a time on, in milliseconds of the clock of Redis."""
+        for queue in queues:
+            self._recent.add(queue)
+            self._events.setdefault(queue, f"{since}-0")
 
     async def review_everything(self) -> int:
         """Review every group without a rest; return how many moved on without a wake-up."""
@@ -197,10 +205,12 @@ class Resync:
     async def _groups_in(self, states: tuple[State, ...]) -> list[Part]:
         """Review the groups in these states, and follow the events of their queues."""
         queues = set[str]()
+        recent = set(self._recent) if states == FAILED else set()
 
         async def follow(_: Cursor) -> tuple[int, Cursor]:
             self._queues[states] = queues
-            followed = set[str]().union(*self._queues.values())
+            self._recent -= recent
+            followed = self._recent.union(*self._queues.values())
             self._events = {queue: self._events.get(queue, "") for queue in followed}
             return 0, Cursor()
 

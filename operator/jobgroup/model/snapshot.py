@@ -75,7 +75,8 @@ class GroupJob:
 class Settled:
     """A group after one call of settle_group.lua, and what the call did.
 
-    `undone` and `undo_failed` count the undos that finished since the call before.
+    `undone` and `undo_failed` count the undos that finished since the call before. `failed_queues`
+    are the queues with failed jobs of a group that this call ended.
     """
 
     group: GroupState
@@ -86,6 +87,7 @@ class Settled:
     before: State
     undone: int
     undo_failed: int
+    failed_queues: list[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from jobgroup import GroupNode
+from jobgroup.model import names
 from testbed.servers.stock import StockClient, fails, fails_for_good, goes_back, hangs, returns
 from testbed.support.fixtures import ClientStarter
 from testbed.support.sagas import GROUP_EVENTS, Sagas, job, undo
+from testbed.support.waiting import eventually, never_returns
 
 SHORT_LOCK: dict[str, Any] = {"lockDuration": 1000, "stalledInterval": 500}
 UNDOS = {"charge": undo("refund", attempts=1)}
@@ -164,6 +166,26 @@ async def test_an_active_member_that_stalls_does_not_run_again(
     sagas.drive()
     assert (await sagas.ends(order.group_id)).state == "FAILED"
     assert client.count("started", name="reserve") == 0
+
+
+async def test_a_retry_right_after_the_end_is_noticed_without_a_review(
+    sagas: Sagas, start_client: ClientStarter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver follows the queues of a group that it ended, however long a review of all takes."""
+    for review in ("review", "short", "unparked"):
+        monkeypatch.setattr(sagas.groups.store.reviews, review, never_returns)
+    client = await start_client("bullmq5")
+    order = await sagas.add(job("notify", "mails"), job("charge"), undos=UNDOS)
+    await client.work("payments", {"charge": fails(1)})
+    assert (await sagas.ends(order.group_id)).state == "FAILED"
+    await client.manage("payments", "pause")
+    await client.manage("payments", "retryJobs")
+    parent, charge = names.parent_key(sagas.prefix, order.group_id), order.jobs[1].job_key
+
+    async def is_open() -> bool:
+        return bool(await sagas.redis.sismember(f"{parent}:dependencies", charge))
+
+    await eventually(is_open)
 
 
 async def test_a_member_that_completes_after_the_end_is_undone_once(
