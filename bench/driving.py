@@ -20,6 +20,7 @@ from bench.harness import Bench, Row, create, group
 from jobgroup.model import names
 from testbed.servers.processes import leashed
 from testbed.servers.stock import StockClient, fails_for_good
+from testbed.support.sagas import reached
 
 NO_OTHER = "no other group"
 LOAD = "load"
@@ -264,7 +265,7 @@ async def started_after_a_failure(bench: Bench) -> Row:
         async with driver(bench):
             for _ in range(count):
                 node = await bench.groups.add_group(**definition)
-                await bench.groups.wait_for_group(node.group_id)
+                await reached(bench.groups.store, node.group_id, ended=True)
                 late += await bench.redis.hexists(node.jobs[2].job_key, "processedOn")
     finally:
         await worker.kill()

@@ -54,7 +54,8 @@ WORKERS_PER_LARGE = 16
 class Loop(Protocol):
     """A loop that records its last round."""
 
-    alive_at: float
+    @property
+    def alive_at(self) -> float: ...
 
 
 class Operator:

@@ -30,6 +30,7 @@ BATCH = 50
 WAIT_SECONDS = 2.0
 # An error about one group is reported again after this time, because every resync meets it.
 REPORT_SECONDS = 30.0
+WAKEUPS = "wake-ups"
 
 
 @dataclass(slots=True)
@@ -56,8 +57,8 @@ class Driver:
         grace: int = GRACE,
     ) -> None:
         self.counters = Counters()
-        # The time of the last iteration; errors of Redis do not stop the iterations.
-        self.alive_at = time.monotonic()
+        # When each loop begins its next turn, or began the one that it is in.
+        self._turn_at = {WAKEUPS: time.monotonic()}
         self._store = store
         self._on_settled = on_settled
         self._on_error = on_error
@@ -76,15 +77,25 @@ class Driver:
     async def run(self) -> None:
         """Drive until cancelled; after an error of Redis, wait and continue."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._repeat(self._follow_wakeups, reports=True))
-            for turn in self._resync.turns(*self._periods):
-                tasks.create_task(self._repeat(turn, reports=False))
+            tasks.create_task(self._repeat(WAKEUPS, self._follow_wakeups))
+            for name, each in self._resync.passes(*self._periods).items():
+                tasks.create_task(self._repeat(name, each.turn))
 
-    async def _repeat(self, turn: Callable[[], Awaitable[float]], reports: bool) -> None:
+    @property
+    def alive_at(self) -> float:
+        """Return when the loop that is most overdue began its turn, or should have begun one.
+
+        A loop that rests is not overdue, and errors of Redis do not stop the turns. Each turn is
+        short: it reads one page, or waits for a wake-up.
+        """
+        return min(self._turn_at.values())
+
+    async def _repeat(self, name: str, turn: Callable[[], Awaitable[float]]) -> None:
         """Take turns, each of which returns how many seconds to rest after it."""
         failures = 0
         while True:
             leave_if_cancelled()
+            self._turn_at[name] = time.monotonic()
             try:
                 rest = await turn()
                 failures = 0
@@ -92,12 +103,12 @@ class Driver:
                 failures += 1
                 rest = backoff(failures)
                 # One loop reports for all that Redis is unavailable.
-                if reports or not is_transient(error):
+                if name == WAKEUPS or not is_transient(error):
                     self._report("", error)
+            self._turn_at[name] = time.monotonic() + rest
             await asyncio.sleep(rest)
 
     async def _follow_wakeups(self) -> float:
-        self.alive_at = time.monotonic()
         await self.drain()
         leave_if_cancelled()
         await self._take(
@@ -130,7 +141,7 @@ class Driver:
 
     async def _take(self, entries: list[tuple[str, SettleResult]]) -> list[str]:
         """Take note of entries that were settled; return those with a newer format."""
-        self.alive_at = time.monotonic()
+        self._turn_at[WAKEUPS] = time.monotonic()  # a long list takes many calls
         self.counters.wakeups += len(entries)
         self.counters.settles += len(entries)
         newer = []
@@ -173,6 +184,7 @@ class Driver:
             self._reported.pop(group_id, None)
             if result.open and result.group.state != "ACTIVE":
                 self._waiting.add(group_id)
+            self._resync.follow(result.failed_queues, result.group.updated_at)
             if result.changed:
                 self._on_settled(result)
         elif isinstance(result, Exception) and not isinstance(result, NewerFormatError):

@@ -6,15 +6,15 @@ multiple of the time that the page took. So its share of the time is bounded how
 there are, and a wake-up waits for one page at most.
 """
 
-import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Protocol
 
 from jobgroup.model.snapshot import State
-from jobgroup.store.connection import leave_if_cancelled
+from jobgroup.store.connection import is_transient
 from jobgroup.store.reviews import Cursor
 from jobgroup.store.store import Store
 
@@ -26,16 +26,75 @@ SHARE = 1 / 20
 IDLE_SHARE = 1 / 40
 # Groups that are settled at a time, and queues whose events are read at a time.
 BATCH = 20
-MAX_QUEUES = 1000
 
 RUNNING: tuple[State, ...] = ("ACTIVE", "COMPENSATING")
 FAILED: tuple[State, ...] = ("FAILED", "FAILED_COMPENSATION")
+
+# Does one page of work after a cursor; returns how many groups moved on, and the page. If the
+# cursor of the page is empty, it was the last one.
+Part = Callable[[Cursor], Awaitable[tuple[int, Cursor]]]
+Parts = Callable[[], Awaitable[list[Part]]]
 
 
 class Settle(Protocol):
     """Settle groups; return how many of them moved on without a wake-up."""
 
     async def __call__(self, group_ids: list[str], queue: str = "") -> int: ...
+
+
+class Pass:
+    """Work that is repeated: its parts one after the other, each of them page by page.
+
+    A pass begins `seconds` after the pass before it began, and later if that took longer.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        share: float,
+        seconds: Callable[[], float],
+        on_end: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._parts = parts
+        self._share = share
+        self._seconds = seconds
+        self._on_end = on_end
+        self._left: deque[Part] = deque()
+        self._page = Cursor()
+        self._begun = 0.0
+        self._repaired = 0
+
+    async def turn(self) -> float:
+        """Do one page; return how many seconds to rest after it.
+
+        After a transient error, the next turn does the same page again. After another error it
+        continues with the next part, so that no key of anybody blocks the parts behind it.
+        """
+        begun = time.monotonic()
+        if not self._left:
+            self._begun = begun
+            self._left.extend(await self._parts())
+        if self._left:
+            try:
+                repaired, self._page = await self._left[0](self._page)
+            except Exception as error:
+                if not is_transient(error):
+                    self._next_part()
+                raise
+            self._repaired += repaired
+            if not self._page.cursor:
+                self._next_part()
+        now = time.monotonic()
+        rest = (now - begun) * (1 / self._share - 1)
+        if self._left:
+            return rest
+        self._on_end(self._repaired)
+        self._repaired = 0
+        return max(rest, self._begun + self._seconds() - now)
+
+    def _next_part(self) -> None:
+        self._left.popleft()
+        self._page = Cursor()
 
 
 class Resync:
@@ -56,49 +115,64 @@ class Resync:
         self._settle = settle
         self._waiting = waiting
         self._on_pass = on_pass
-        # The queues of running and of failed groups, and the last event that was read of each.
-        self._running_queues: set[str] = set()
-        self._failed_queues: set[str] = set()
+        # The queues of groups by the states of the groups, and the last event read of each queue.
+        self._queues: dict[tuple[State, ...], set[str]] = {}
         self._events: dict[str, str] = {}
+        # Queues of groups that failed since the pass over the failed groups began.
+        self._recent: set[str] = set()
+        # Whether the last pass over the events left some of them.
+        self._more_events = False
 
-    def turns(self, seconds: float, recheck_seconds: float) -> list[Callable[[], Awaitable[float]]]:
-        """Return the periodic work: functions that return how many seconds to rest after them."""
+    def passes(self, seconds: float, recheck_seconds: float) -> dict[str, Pass]:
+        """Return the periodic work by name."""
 
-        reviews = [
-            (self._review_ledgers, RUNNING_SHARE),
-            (self._review_running, RUNNING_SHARE),
-            (self._review_failed, SHARE),
-            (self._review_completed, IDLE_SHARE),
-            (self._review_unparked, IDLE_SHARE),
-        ]
-        return [
-            *(partial(_paced, pages, share, seconds, self._on_pass) for pages, share in reviews),
-            partial(_paced, self._recheck, SHARE, recheck_seconds),
-            partial(_paced, self._follow_hints, SHARE, recheck_seconds),
-        ]
+        def review(parts: Parts, share: float) -> Pass:
+            return Pass(parts, share, lambda: seconds, self._on_pass)
+
+        return {
+            "ledgers": review(self._ledgers, RUNNING_SHARE),
+            "running": review(partial(self._groups_in, RUNNING), RUNNING_SHARE),
+            "failed": review(partial(self._groups_in, FAILED), SHARE),
+            "completed": review(self._completed, IDLE_SHARE),
+            "unparked": review(self._unparked, IDLE_SHARE),
+            "waiting": Pass(self._recheck, SHARE, lambda: recheck_seconds),
+            "events": Pass(self._hints, SHARE, lambda: 0 if self._more_events else recheck_seconds),
+        }
+
+    def follow(self, queues: Iterable[str], since: int) -> None:
+        """Follow the events of queues from a time on, in milliseconds of the clock of Redis."""
+        for queue in queues:
+            self._recent.add(queue)
+            self._events.setdefault(queue, f"{since}-0")
 
     async def review_everything(self) -> int:
         """Review every group without a rest; return how many moved on without a wake-up."""
         repaired = 0
-        for pages in (
-            self._recheck(),
-            self._review_ledgers(),
-            self._review_running(),
-            self._review_failed(),
-            self._review_completed(),
-            self._review_unparked(),
+        for parts in (
+            self._recheck,
+            self._ledgers,
+            partial(self._groups_in, RUNNING),
+            partial(self._groups_in, FAILED),
+            self._completed,
+            self._unparked,
         ):
-            repaired += sum([page async for page in pages])
+            for part in await parts():
+                found, page = await part(Cursor())
+                repaired += found
+                while page.cursor:
+                    found, page = await part(page)
+                    repaired += found
         self._on_pass(repaired)
         return repaired
 
-    async def _recheck(self) -> AsyncIterator[int]:
-        await self._reclaim()
-        yield 0
-        for batch in _batches(list(self._waiting())):
-            yield await self._settle(batch)
+    async def _recheck(self) -> list[Part]:
+        batches = _batches(list(self._waiting()))
+        return [self._reclaim, *(partial(self._settle_batch, batch) for batch in batches)]
 
-    async def _reclaim(self) -> None:
+    async def _settle_batch(self, batch: list[str], _: Cursor) -> tuple[int, Cursor]:
+        return await self._settle(batch), Cursor()
+
+    async def _reclaim(self, _: Cursor) -> tuple[int, Cursor]:
         reclaimed = await self._reviews.reclaim()
         if reclaimed.groups:
             logger.warning(
@@ -109,85 +183,77 @@ class Resync:
             )
         if reclaimed.paused:
             logger.warning("a foreign client paused the queue _jobgroups; it was resumed")
+        return 0, Cursor()
 
-    async def _follow_hints(self) -> AsyncIterator[int]:
-        """Settle the groups whose jobs people removed or retried, as far as events name them."""
-        for batch in _batches(list(self._events)):
-            more = True
-            while more:
-                events = {queue: self._events[queue] for queue in batch if queue in self._events}
-                hints = await self._reviews.hints(events)
-                self._events |= {queue: hint.last for queue, hint in hints.items()}
-                groups = [group_id for hint in hints.values() for group_id in hint.groups]
-                yield await self._settle_all(list(dict.fromkeys(groups)))
-                more = any(hint.more for hint in hints.values())
+    async def _hints(self) -> list[Part]:
+        """Settle the groups whose jobs people removed or retried, as far as events name them.
 
-    async def _review_running(self) -> AsyncIterator[int]:
-        self._running_queues = queues = set[str]()
-        for state in RUNNING:
-            async for repaired in self._review(state, queues):
-                yield repaired
-        self._follow_queues()
+        One pass reads a page of each queue, so that a busy queue does not delay the others.
+        """
+        self._more_events = False
+        return [partial(self._read_hints, batch) for batch in _batches(sorted(self._events))]
 
-    async def _review_ledgers(self) -> AsyncIterator[int]:
+    async def _read_hints(self, queues: list[str], _: Cursor) -> tuple[int, Cursor]:
+        events = {queue: self._events[queue] for queue in queues if queue in self._events}
+        hints = await self._reviews.hints(events)
+        groups = [group_id for hint in hints.values() for group_id in hint.groups]
+        repaired = await self._settle_all(list(dict.fromkeys(groups)))
+        self._events |= {queue: hint.last for queue, hint in hints.items()}
+        self._more_events |= any(hint.more for hint in hints.values())
+        return repaired, Cursor()
+
+    async def _groups_in(self, states: tuple[State, ...]) -> list[Part]:
+        """Review the groups in these states, and follow the events of their queues."""
+        queues = set[str]()
+        recent = set(self._recent) if states == FAILED else set()
+
+        async def follow(_: Cursor) -> tuple[int, Cursor]:
+            self._queues[states] = queues
+            self._recent -= recent
+            followed = self._recent.union(*self._queues.values())
+            self._events = {queue: self._events.get(queue, "") for queue in followed}
+            return 0, Cursor()
+
+        return [*(partial(self._review, state, queues) for state in states), follow]
+
+    async def _completed(self) -> list[Part]:
+        return [partial(self._review, "COMPLETED", set())]
+
+    async def _ledgers(self) -> list[Part]:
+        return [partial(self._review_ledgers, state) for state in RUNNING]
+
+    async def _review_ledgers(self, state: State, after: Cursor) -> tuple[int, Cursor]:
         """Settle running groups of which a stock client removed jobs: a review of sizes alone."""
-        for state in RUNNING:
-            page = Cursor()
-            while True:
-                found = await self._reviews.short(state, page)
-                yield await self._settle_all(found.due)
-                if not found.cursor:
-                    break
-                page = found
+        found = await self._reviews.short(state, after)
+        return await self._settle_all(found.due), found
 
-    def _review_completed(self) -> AsyncIterator[int]:
-        return self._review("COMPLETED", set())
+    async def _unparked(self) -> list[Part]:
+        queues = await self._reviews.owning_queues()
+        return [partial(self._review_unparked, queue) for queue in queues]
 
-    async def _review_failed(self) -> AsyncIterator[int]:
-        self._failed_queues = queues = set[str]()
-        for state in FAILED:
-            async for repaired in self._review(state, queues):
-                yield repaired
-        self._follow_queues()
-
-    def _follow_queues(self) -> None:
-        queues = sorted(self._running_queues | self._failed_queues)[:MAX_QUEUES]
-        self._events = {queue: self._events.get(queue, "") for queue in queues}
-
-    async def _review_unparked(self) -> AsyncIterator[int]:
+    async def _review_unparked(self, queue: str, after: Cursor) -> tuple[int, Cursor]:
         """Settle groups that are not parked: somebody may have deleted their pseudo parents."""
-        for queue in await self._reviews.owning_queues():
-            page = Cursor()
-            while True:
-                found = await self._reviews.unparked(queue, page)
-                restored = await self._settle_all(found.unparked, queue)
-                if restored:
-                    logger.warning(
-                        "a foreign client took or removed %d groups from the queue _jobgroups"
-                        " (workers on it: %s); they were restored: stop the client, because only"
-                        " drivers may use this queue",
-                        restored,
-                        ", ".join(await self._reviews.workers()) or "unknown",
-                    )
-                yield restored
-                if not found.cursor:
-                    break
-                page = found
+        found = await self._reviews.unparked(queue, after)
+        restored = await self._settle_all(found.unparked, queue)
+        if restored:
+            logger.warning(
+                "a foreign client took or removed %d groups from the queue _jobgroups"
+                " (workers on it: %s); they were restored: stop the client, because only"
+                " drivers may use this queue",
+                restored,
+                ", ".join(await self._reviews.workers()) or "unknown",
+            )
+        return restored, found
 
-    async def _review(self, state: State, queues: set[str]) -> AsyncIterator[int]:
+    async def _review(self, state: State, queues: set[str], after: Cursor) -> tuple[int, Cursor]:
         """Settle the parked groups of a state that need it; collect the queues of their jobs."""
-        page = Cursor()
-        while True:
-            found = await self._reviews.review(state, page)
-            for group_id in found.discarded:
-                logger.warning(
-                    "group %s: deleted its keys, because its owning queue was deleted", group_id
-                )
-            queues.update(found.queues)
-            yield await self._settle_all(found.due)
-            if not found.cursor:
-                return
-            page = found
+        found = await self._reviews.review(state, after)
+        for group_id in found.discarded:
+            logger.warning(
+                "group %s: deleted its keys, because its owning queue was deleted", group_id
+            )
+        queues.update(found.queues)
+        return await self._settle_all(found.due), found
 
     async def _settle_all(self, group_ids: list[str], queue: str = "") -> int:
         repaired = 0
@@ -198,24 +264,3 @@ class Resync:
 
 def _batches(group_ids: list[str]) -> list[list[str]]:
     return [group_ids[n : n + BATCH] for n in range(0, len(group_ids), BATCH)]
-
-
-async def _paced(
-    pages: Callable[[], AsyncIterator[int]],
-    share: float,
-    seconds: float,
-    on_pass: Callable[[int], None] = lambda _: None,
-) -> float:
-    """Read pages, resting after each; return how long to rest until the next pass is due.
-
-    A pass begins `seconds` after the pass before it began, and later if it took longer.
-    """
-    begun = time.monotonic()
-    page_begun, repaired = begun, 0
-    async for found in pages():
-        repaired += found
-        await asyncio.sleep((time.monotonic() - page_begun) * (1 / share - 1))
-        leave_if_cancelled()
-        page_begun = time.monotonic()
-    on_pass(repaired)
-    return max(0.0, begun + seconds - time.monotonic())

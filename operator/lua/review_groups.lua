@@ -86,7 +86,8 @@ for _, entry in ipairs(page) do
 end
 local names_of_queues = {}
 for base in pairs(queues) do
-  release_jobs(base)
+  -- A key of the queue may have another type; that must not stop the review of the groups after this page.
+  pcall(release_jobs, base)
   names_of_queues[#names_of_queues + 1] = string.sub(base, #prefix + 2, -2)
 end
 return cjson.encode({ due = due, discarded = discarded, queues = names_of_queues,

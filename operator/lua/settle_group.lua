@@ -16,6 +16,7 @@
            before      its state before the call
            undone      how many undos completed since the last call
            undoFailed  how many undos failed since the last call
+           failedQueues  queues with failed jobs of the group, if this call ended it
            group       snapshot
   Errors   NEWERFORMAT
 ]]

@@ -7,13 +7,14 @@ A client reads and writes one JSON object a line. It reads orders:
   connect url prefix · work queue behaviour settings · add queue name data opts
   manage queue job method args · listen queue types · release name · close
 and writes reports:
-  working · added · managed · listening · event · started · completed · failed · stalled · error ·
-  refused · closed
+  working · added · managed · listening · event · started · back · completed · failed · stalled ·
+  error · refused · closed
 
 The name of a queue may contain a colon, as that of an undo queue does. BullMQ for Node rejects such
 a name, so the Node client moves the first part of the name into the prefix.
 
-The name of a job selects its behaviour: `returns`, `fails`, `fails_for_good` or `hangs`.
+The name of a job selects its behaviour: `returns`, `fails`, `fails_for_good`, `goes_back` or
+`hangs`.
 """
 
 import asyncio
@@ -53,6 +54,11 @@ def fails(times: int, reason: str = "scripted failure", then: Any = None) -> Beh
 def fails_for_good(reason: str = "scripted refusal") -> Behaviour:
     """Fail at once with UnrecoverableError, whatever attempts remain."""
     return {"unrecoverable": True, "reason": reason}
+
+
+def goes_back() -> Behaviour:
+    """Return to the queue in the first run: WaitingError in Node, DelayedError in Python."""
+    return {"goes_back": True}
 
 
 def hangs(then: Behaviour | None = None) -> Behaviour:

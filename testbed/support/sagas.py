@@ -3,6 +3,9 @@
 The stage starts a driver and removes all groups at the end. The test fails if a group is still
 compensating then, or if the driver reported an error. Unexpected keys are not deleted, so that the
 check of the test's prefix finds them.
+
+`get_group_state` and `wait_for_group` settle a group that is due, so a test that waits with them
+needs no driver. `peek`, `reached` and the methods of the stage settle nothing.
 """
 
 import asyncio
@@ -12,11 +15,15 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
 from redis.asyncio import Redis
+from redis.exceptions import RedisError, ResponseError
 
-from jobgroup import Driver, GroupNode, GroupState, JobGroups
+from jobgroup import Driver, GroupNode, GroupState, JobGroups, Store
 from jobgroup.model import names
+from jobgroup.store.connection import is_transient
+from jobgroup.store.replies import read_group, refusal
+from jobgroup.store.scripts import load
 from testbed.servers.stock import StockClient
-from testbed.support.waiting import PATIENCE_SECONDS, eventually
+from testbed.support.waiting import eventually
 
 GROUP_EVENTS = ("group:completed", "group:compensating", "group:failed")
 _ANY = "[^:]+"
@@ -44,6 +51,45 @@ def job(name: str, queue: str = "payments", **opts: Any) -> dict[str, Any]:
 def undo(name: str, when: str = "Completed", **opts: Any) -> dict[str, Any]:
     """Define the undo of a member."""
     return {"name": name, "data": {"orderId": "123"}, "opts": opts, "when": when}
+
+
+_READ_GROUP = load("read_group")
+
+
+async def peek(store: Store, group_id: str) -> GroupState | None:
+    """Read a group without settling it: the state is that of the last settle."""
+    slots = {"parent": names.parent_key(store.prefix, group_id), "prefix": store.prefix}
+    try:
+        reply = await _READ_GROUP(store.redis, **slots, gid=group_id)
+    except ResponseError as error:
+        raise refusal(error) from None
+    return read_group(group_id, reply).group if reply else None
+
+
+async def reached(store: Store, group_id: str, **wanted: Any) -> GroupState:
+    """Wait until a group that must exist has these values, and return it; settle nothing.
+
+    Continue to wait while Redis is unavailable.
+    """
+    found: GroupState | None = None
+
+    async def has_them() -> bool:
+        nonlocal found
+        try:
+            found = await peek(store, group_id)
+        except RedisError as error:
+            if not is_transient(error):
+                raise
+            return False
+        assert found is not None
+        return all(getattr(found, name) == value for name, value in wanted.items())
+
+    try:
+        await eventually(has_them)
+    except TimeoutError:
+        raise AssertionError(f"never {wanted}, but {found}") from None
+    assert found is not None
+    return found
 
 
 class Sagas:
@@ -74,29 +120,18 @@ class Sagas:
         return await self.groups.add_group("order", jobs, undos)
 
     async def read(self, group_id: str) -> GroupState:
-        """Return a group that must exist."""
-        state = await self.groups.get_group_state(group_id)
+        """Return a group that must exist, without settling it."""
+        state = await peek(self.groups.store, group_id)
         assert state is not None
         return state
 
     async def reaches(self, group_id: str, **wanted: Any) -> GroupState:
         """Wait until a group has these values, and return it."""
-        state = await self.read(group_id)
-
-        async def reached() -> bool:
-            nonlocal state
-            state = await self.read(group_id)
-            return all(getattr(state, name) == value for name, value in wanted.items())
-
-        try:
-            await eventually(reached)
-        except TimeoutError:
-            raise AssertionError(f"never {wanted}, but {state}") from None
-        return state
+        return await reached(self.groups.store, group_id, **wanted)
 
     async def ends(self, group_id: str) -> GroupState:
         """Wait until a group has ended, and return it."""
-        return await self.groups.wait_for_group(group_id, PATIENCE_SECONDS)
+        return await self.reaches(group_id, ended=True)
 
     async def statuses(self, group_id: str) -> list[str]:
         """Return the status of each member, in the order of the definition."""
@@ -122,15 +157,20 @@ class Sagas:
         found = self.redis.scan_iter(f"{self.prefix}:{pattern}", count=1000)
         return sorted([key.removeprefix(f"{self.prefix}:") async for key in found])
 
-    async def clear(self) -> None:
-        """Stop the drivers, remove all groups, and delete what a removed group may leave."""
+    async def stop(self) -> None:
+        """Stop the drivers."""
         for driver in self._drivers:
             driver.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await driver
+
+    async def clear(self) -> None:
+        """Stop the drivers, remove all groups, and delete what a removed group may leave."""
+        await self.stop()
         try:
             for group_id in await self._group_ids():
-                if (await self.read(group_id)).state == "ACTIVE":
+                state = await self.groups.get_group_state(group_id)
+                if state is not None and state.state == "ACTIVE":
                     await self.groups.cancel_group(group_id)
                 await self.groups.remove_group(group_id)
         finally:

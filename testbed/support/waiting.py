@@ -26,6 +26,11 @@ async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.02)
 
 
+async def never_returns(*_: object) -> None:
+    """Replace a call that hangs."""
+    await asyncio.Event().wait()
+
+
 def wait_for(check: Callable[[], bool]) -> None:
     """Wait until a check returns true; raise TimeoutError after PATIENCE_SECONDS."""
     deadline = time.monotonic() + PATIENCE_SECONDS

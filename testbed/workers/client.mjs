@@ -5,7 +5,7 @@ import { createServer } from "node:net";
 import { createInterface } from "node:readline";
 
 const [, , flavour, path] = process.argv;
-const { Queue, QueueEvents, UnrecoverableError, Worker } = await import(flavour);
+const { Queue, QueueEvents, UnrecoverableError, WaitingError, Worker } = await import(flavour);
 
 function withResolvers() {
   const made = {};
@@ -19,6 +19,7 @@ function serve(socket) {
   const listeners = [];
   const behaviours = {};
   const gates = {};
+  const backs = new Set();
   let options;
 
   function gate(name) {
@@ -32,11 +33,17 @@ function serve(socket) {
     return [name, head ? { ...options, prefix: `${options.prefix}:${head}` } : options];
   }
 
-  async function run(job) {
+  async function run(job, token) {
     const behaviour = behaviours[job.name] ?? {};
     const { id, name, data, opts } = job;
     report("started", { id, name, data, opts, attempt: job.attemptsMade });
     if (behaviour.hang) await gate(name).promise;
+    if (behaviour.goes_back && !backs.has(id)) {
+      backs.add(id);
+      await job.moveToWait(token);
+      report("back", { id, name });
+      throw new WaitingError();
+    }
     if (behaviour.unrecoverable) throw new UnrecoverableError(behaviour.reason);
     if (job.attemptsMade < (behaviour.fail ?? 0)) throw new Error(behaviour.reason);
     return behaviour.return ?? null;

@@ -7,13 +7,14 @@ testbed/servers/stock.py.
 import asyncio
 import json
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from bullmq import Job, Queue, QueueEvents, UnrecoverableError, Worker
+from bullmq import DelayedError, Job, Queue, QueueEvents, UnrecoverableError, Worker
 
 # An order can contain all data of a job, which exceeds asyncio's limit of 64 KB a line.
 LINE_LIMIT = 64 * 1024 * 1024
@@ -30,12 +31,13 @@ class Client:
         self.workers: list[Worker] = []
         self.listeners: list[QueueEvents] = []
         self.behaviours: dict[str, dict[str, Any]] = {}
+        self.backs: set[str] = set()
         self.gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
     def report(self, event: str, **fields: Any) -> None:
         self.output.write(json.dumps({"event": event, **fields}, default=to_json).encode() + b"\n")
 
-    async def run(self, job: Any, _token: str) -> Any:
+    async def run(self, job: Any, token: str) -> Any:
         behaviour = self.behaviours.get(job.name, {})
         attempt = job.attemptsMade
         self.report(
@@ -43,6 +45,11 @@ class Client:
         )
         if behaviour.get("hang"):
             await self.gates[job.name].wait()
+        if behaviour.get("goes_back") and job.id not in self.backs:
+            self.backs.add(job.id)
+            await job.moveToDelayed(int(time.time() * 1000), token)
+            self.report("back", id=job.id, name=job.name)
+            raise DelayedError
         if behaviour.get("unrecoverable"):
             raise UnrecoverableError(behaviour["reason"])
         if attempt < behaviour.get("fail", 0):

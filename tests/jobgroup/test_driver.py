@@ -1,6 +1,8 @@
 """The driver: transient errors, reports and resyncs."""
 
 import asyncio
+import contextlib
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -12,7 +14,11 @@ from jobgroup import Driver, JobGroups, Store, connect
 from jobgroup.model.clock import backoff
 from jobgroup.store.connection import is_transient
 from testbed.servers.redis import RedisServer
+from testbed.support.sagas import peek
+from testbed.support.waiting import PATIENCE_SECONDS, eventually, never_returns
 
+# The passes in which a resync reviews groups.
+REVIEWS = 5
 JOBS = [{"name": "pay", "queueName": "payments"}, {"name": "ship", "queueName": "shipping"}]
 
 
@@ -100,7 +106,7 @@ async def test_a_corrupt_group_is_reported_and_does_not_affect_others(
     assert [gid for gid, _ in reported] == [bad.group_id]
     assert "WRONGTYPE" in reported[0][1]
     assert [vars(record)["group"] for record in caplog.records] == [bad.group_id]
-    state = await groups.get_group_state(good.group_id)
+    state = await peek(groups.store, good.group_id)
     assert state is not None
     assert state.state == "FAILED"
     assert await redis.llen("bull:_jobgroups:wait") == 0
@@ -157,7 +163,7 @@ async def test_a_resync_finds_a_removed_member(groups: JobGroups, redis: Redis) 
     await redis.srem(f"bull:_jobgroups:{node.group_id}:dependencies", node.jobs[0].job_key)
     driver = Driver(groups.store)
     assert await driver.resync() == 1
-    state = await groups.get_group_state(node.group_id)
+    state = await peek(groups.store, node.group_id)
     assert state is not None
     assert (state.state, state.reason) == ("FAILED", "removed from its queue")
     assert (state.failed_count, state.cancelled_count) == (1, 1)
@@ -173,6 +179,93 @@ async def test_changes_are_passed_to_the_callback(groups: JobGroups) -> None:
     await groups.store.settle([node.group_id], request="DeadlineExceeded")
     await groups.store.redis.rpush("bull:_jobgroups:wait", node.group_id)
     await driver.drain()
-    state = await groups.get_group_state(node.group_id)
+    state = await peek(groups.store, node.group_id)
     assert state is not None
     assert (state.state, state.reason, state.failed_job_id) == ("FAILED", "DeadlineExceeded", "")
+
+
+class ShiftedClock:
+    """The clock of the machine, plus a shift."""
+
+    def __init__(self) -> None:
+        self.shift = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.shift
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ShiftedClock:
+    clock = ShiftedClock()
+    monkeypatch.setattr("jobgroup.driver.time", clock)
+    return clock
+
+
+@contextlib.asynccontextmanager
+async def running(driver: Driver) -> AsyncIterator[None]:
+    task = asyncio.create_task(driver.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_a_resting_driver_is_alive(groups: JobGroups, clock: ShiftedClock) -> None:
+    driver = Driver(groups.store, resync_seconds=3600, recheck_seconds=0.01)
+
+    async def rests() -> bool:
+        return driver.counters.resyncs >= REVIEWS
+
+    async def is_alive() -> bool:
+        return driver.alive_at >= shifted
+
+    async with running(driver):
+        await eventually(rests)
+        clock.shift = 1000
+        shifted = clock.monotonic()
+        await eventually(is_alive)
+
+
+@pytest.mark.parametrize(
+    ("place", "call"),
+    [
+        ("reviews", "review"),
+        ("reviews", "short"),
+        ("reviews", "unparked"),
+        ("reviews", "reclaim"),
+        ("reviews", "hints"),
+        ("wakeups", "wait_and_settle"),
+    ],
+)
+async def test_a_driver_one_of_whose_loops_hangs_is_not_alive(
+    groups: JobGroups,
+    redis: Redis,
+    clock: ShiftedClock,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    call: str,
+) -> None:
+    await groups.add_group("order", JOBS)
+    hanging = asyncio.Event()
+
+    async def hang(*_: object) -> None:
+        hanging.set()
+        await never_returns()
+
+    monkeypatch.setattr(getattr(groups.store, place), call, hang)
+    driver = Driver(groups.store, resync_seconds=0.01, recheck_seconds=0.01)
+    async with running(driver):
+        await asyncio.wait_for(hanging.wait(), PATIENCE_SECONDS)
+        hung_at = clock.monotonic()
+        clock.shift = 1000
+        passes = driver.counters.resyncs + 10 * REVIEWS
+        await redis.rpush("bull:_jobgroups:wait", "nobody")
+        await redis.zadd("bull:_jobgroups:marker", {"0": 0})
+
+        async def others_run() -> bool:
+            settled = driver.counters.wakeups > 0 or place == "wakeups"
+            return settled and driver.counters.resyncs >= passes
+
+        await eventually(others_run)
+        assert driver.alive_at <= hung_at

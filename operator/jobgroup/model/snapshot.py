@@ -17,7 +17,11 @@ ENDED: frozenset[str] = frozenset({"COMPLETED", "FAILED", "FAILED_COMPENSATION"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
-    """A group as lua/includes/snapshot.lua returns it."""
+    """A group as lua/includes/snapshot.lua returns it.
+
+    `finished_at` is stored when the group is settled. It is None in an ended state if the state was
+    derived because Redis takes no writes.
+    """
 
     id: str
     name: str
@@ -71,7 +75,8 @@ class GroupJob:
 class Settled:
     """A group after one call of settle_group.lua, and what the call did.
 
-    `undone` and `undo_failed` count the undos that finished since the call before.
+    `undone` and `undo_failed` count the undos that finished since the call before. `failed_queues`
+    are the queues with failed jobs of a group that this call ended.
     """
 
     group: GroupState
@@ -82,6 +87,7 @@ class Settled:
     before: State
     undone: int
     undo_failed: int
+    failed_queues: list[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,25 @@
 -- @include settle
 -- @include park
 -- @include snapshot
+-- @include split_job_key
+-- @include saga
 -- In a long list, an entry is not searched: the drivers are busy with wake-ups.
 local function is_woken(k, gid)
   return redis.call("LLEN", k.wakeups) > 1000 or redis.call("LPOS", k.wakeups, gid)
     or redis.call("LPOS", k.wakeups, names.undo_id(gid))
+end
+
+-- Return the queues with failed jobs of an ended group; somebody may retry these.
+local function failed_queues(k, prefix)
+  local queues, known = {}, {}
+  for _, set in ipairs({ k.failed, k.undo_failed }) do
+    for _, key in ipairs(redis.call("ZRANGE", set, 0, -1)) do
+      local queue = split_job_key(prefix, key)
+      if not known[queue] then queues[#queues + 1] = queue end
+      known[queue] = true
+    end
+  end
+  return queues
 end
 
 local function settle_and_park(prefix, gid, queue, token, request, grace)
@@ -74,6 +89,7 @@ local function settle_and_park(prefix, gid, queue, token, request, grace)
     before = before,
     undone = (is[3] or 0) - (was[3] or 0),
     undoFailed = (is[4] or 0) - (was[4] or 0),
+    failedQueues = state ~= before and saga.has_ended(state) and failed_queues(k, prefix) or {},
     group = group,
   }), tonumber(group.totalJobs)
 end

@@ -57,7 +57,11 @@ async def livez(operator: Operator) -> tuple[int, str]:
 
 async def hang(loop: Any) -> None:
     """Replace a loop with one that makes no progress."""
-    loop.alive_at = time.monotonic() - DEAD_SECONDS - 1
+    stale = time.monotonic() - DEAD_SECONDS - 1
+    if isinstance(loop, Driver):
+        loop._turn_at["running"] = stale
+    else:
+        loop.alive_at = stale
     await asyncio.Event().wait()
 
 

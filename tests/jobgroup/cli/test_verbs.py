@@ -12,6 +12,7 @@ from jobgroup import JobGroups
 from jobgroup.model import names
 from testbed.servers.processes import free_port
 from testbed.servers.stock import StockClient, fails_for_good, hangs, returns
+from testbed.support.sagas import peek
 from testbed.support.waiting import eventually
 from tests.jobgroup.cli.command_line import ORDER, SECRET, Cli, ending_of, line_of, work
 
@@ -78,11 +79,11 @@ async def test_drive_prints_each_state_once(
     await worker.heard("started", name="ship")
     await worker.release("charge")
     assert " COMPENSATING: " in await line_of(driver.stdout)
-    before = await groups.get_group_state("order-1")
+    before = await peek(groups.store, "order-1")
     await worker.release("release")
 
     async def counted() -> bool:
-        now = await groups.get_group_state("order-1")
+        now = await peek(groups.store, "order-1")
         return now is not None and before is not None and now.revision > before.revision
 
     await eventually(counted)

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from jobgroup import JobGroups, connect
+from jobgroup import JobGroups, Store, connect
 from jobgroup.store.connection import RedisError
 from testbed.servers.redis import RedisServer
 from testbed.support.waiting import eventually
@@ -36,30 +37,6 @@ async def relay(port: Callable[[], int]) -> AsyncIterator[str]:
 async def replicate(redis: Redis, host: str, port: int | str) -> None:
     """Make a server the replica of another; of `NO ONE`, a primary."""
     await redis.execute_command("REPLICAOF", host, port)  # type: ignore[no-untyped-call]
-
-
-@pytest.mark.server
-async def test_a_client_finds_the_new_primary(tmp_path: Path) -> None:
-    for name in ("old", "new"):
-        (tmp_path / name).mkdir()
-    with RedisServer(tmp_path / "old") as old, RedisServer(tmp_path / "new") as new:
-        primary = old
-        async with (
-            relay(lambda: primary.port) as url,
-            connect(url) as client,
-            connect(old.url) as there,
-        ):
-            await client.set("key", "before")
-            await replicate(there, "127.0.0.1", new.port)
-            primary = new
-
-            async def is_written() -> bool:
-                try:
-                    return bool(await client.eval("return redis.call('SET', 'key', 'after')", 0))
-                except RedisError:
-                    return False
-
-            await eventually(is_written)
 
 
 @asynccontextmanager
@@ -110,16 +87,26 @@ async def test_waiting_for_a_group_survives_a_failover(tmp_path: Path) -> None:
 
 
 @pytest.mark.server
-async def test_a_group_is_created_after_a_failover(tmp_path: Path) -> None:
-    async with failover(tmp_path) as (url, _, swap), JobGroups.connect(url) as groups:
-        await groups.add_group("order", JOBS, group_id="before")
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda client: client.eval("return redis.call('SET', 'key', 'after')", 0),
+        lambda client: JobGroups(Store(client)).add_group("order", JOBS, group_id="after"),
+    ],
+    ids=["a key", "a group"],
+)
+async def test_a_client_writes_to_the_new_primary(
+    tmp_path: Path, write: Callable[[Redis], Awaitable[Any]]
+) -> None:
+    async with failover(tmp_path) as (url, _, swap), connect(url) as client:
+        await client.set("key", "before")
         await swap()
 
-        async def is_created() -> bool:
+        async def is_written() -> bool:
             try:
-                await groups.add_group("order", JOBS, group_id="after")
+                await write(client)
             except RedisError:
                 return False
             return True
 
-        await eventually(is_created)
+        await eventually(is_written)

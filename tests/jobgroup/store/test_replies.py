@@ -128,11 +128,10 @@ def test_jobs_that_do_not_fit_name_the_group(reply: str, reason: str) -> None:
 
 def test_a_settled_group_holds_its_group() -> None:
     reply = {"changed": True, "more": False, "open": 2, "repaired": True, "before": "ACTIVE"}
-    settled = read_value(
-        Settled, "Group g1", dumps({**reply, "undone": 3, "undoFailed": -1, "group": GROUP})
-    )
+    undos = {"undone": 3, "undoFailed": -1, "failedQueues": ["q"]}
+    settled = read_value(Settled, "Group g1", dumps({**reply, **undos, "group": GROUP}))
     group = read_snapshot("g1", dumps(GROUP))
-    assert settled == Settled(group, True, False, 2, True, "ACTIVE", 3, -1)
+    assert settled == Settled(group, True, False, 2, True, "ACTIVE", 3, -1, ["q"])
 
 
 def test_an_error_inside_a_settled_group_names_the_inner_field() -> None:

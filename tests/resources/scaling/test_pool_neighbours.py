@@ -121,28 +121,16 @@ async def test_a_manual_scaling_is_corrected_only_for_waiting_jobs(
     queue = workloads.queue("hand")
     workloads.apply(workload("hand"), pool("hand", queue, cooldownSeconds=600))
     client = await worker()
-    await client.add(queue, "waits")
-    workloads.scales_to("hand", 1)
-    workloads.resources.kubectl("scale", "deployment", "hand", "--replicas=0")
-    workloads.scales_to("hand", 1)
-    workloads.resources.kubectl("scale", "deployment", "hand", "--replicas=4")
-    workloads.explains("hand", "cooling down from 4 to 1")
-    assert workloads.replicas("hand") == 4
-
-
-async def test_a_manual_scaling_to_zero_is_corrected_while_jobs_wait(
-    workloads: Workloads, worker: Worker
-) -> None:
-    queue = workloads.queue("zero")
-    workloads.apply(workload("zero"), pool("zero", queue))
-    client = await worker()
     await client.manage(queue, "addBulk", [{"name": "waits", "data": {}} for _ in range(12)])
-    workloads.scales_to("zero", 3)
-    workloads.settles("zero")
+    workloads.scales_to("hand", 3)
+    workloads.settles("hand")
     # The queue has no event after this, and the pool does not expect a change of its workload.
-    workloads.resources.kubectl("scale", "deployment", "zero", "--replicas=0")
-    workloads.scales_to("zero", 3)
-    assert workloads.changes("zero") == 3
+    workloads.resources.kubectl("scale", "deployment", "hand", "--replicas=0")
+    workloads.scales_to("hand", 3)
+    assert workloads.changes("hand") == 3
+    workloads.resources.kubectl("scale", "deployment", "hand", "--replicas=5")
+    workloads.explains("hand", "cooling down from 5 to 3")
+    assert workloads.replicas("hand") == 5
 
 
 async def test_a_manual_scaling_to_zero_is_corrected_while_dead_workers_have_jobs(

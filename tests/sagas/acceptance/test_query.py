@@ -13,7 +13,10 @@ async def test_val_13_the_state_of_a_group(sagas: Sagas, client: StockClient) ->
     await client.work("inventory")
     await client.work("mails", {"notify": hangs()})
     await client.heard("started", name="notify")
-    found = await sagas.reaches(order.group_id, completed_count=2)
+    await sagas.reaches(order.group_id, completed_count=2)
+    found = await sagas.groups.get_group_state(order.group_id)
+    assert found is not None
+    assert found.completed_count == 2
     assert (found.id, found.name, found.state) == (order.group_id, "order", "ACTIVE")
     assert (found.total_jobs, found.failed_count, found.cancelled_count) == (3, 0, 0)
     assert found.updated_at >= found.created_at > 0

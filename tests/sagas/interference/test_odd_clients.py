@@ -152,6 +152,21 @@ async def test_a_job_with_the_id_of_a_list_blocks_no_group(
     await redis.delete(f"{prefix}:payments:paused")
 
 
+@pytest.mark.parametrize("key", ["wait", "meta"])
+async def test_a_queue_with_a_key_of_another_type_does_not_stop_the_review(
+    sagas: Sagas, redis: Redis, prefix: str, key: str
+) -> None:
+    await sagas.add(job("charge"))
+    payments = f"{prefix}:payments"
+    await redis.rename(f"{payments}:wait", f"{payments}:paused")
+    await redis.set(f"{payments}:{key}", "no list and no hash")
+    order = await sagas.add(job("reserve", "inventory"))
+    await redis.delete(order.jobs[0].job_key, f"{prefix}:inventory:wait")
+    assert await sagas.driver.resync() == 1
+    assert (await sagas.read(order.group_id)).state == "FAILED"
+    await redis.delete(f"{payments}:{key}")
+
+
 async def test_an_event_without_a_job_does_not_stop_the_hints(sagas: Sagas, redis: Redis) -> None:
     await sagas.add(job("charge"))
     events = f"{sagas.prefix}:payments:events"

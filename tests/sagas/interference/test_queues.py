@@ -70,17 +70,37 @@ async def test_a_member_whose_list_was_destroyed_fails_its_group(
     await older.heard("completed", name="foreign")
 
 
-async def test_members_that_a_resume_left_behind_are_released(
-    sagas: Sagas, start_client: ClientStarter
+async def test_jobs_that_a_resume_left_behind_are_released(
+    sagas: Sagas, start_client: ClientStarter, queue: QueueNamer
 ) -> None:
-    client = await start_client("python")
-    order = await sagas.add(job("charge"))
-    # The Python client moves at most 7,000 jobs of a queue that 5.x paused.
-    payments = f"{sagas.prefix}:payments"
-    await sagas.redis.rename(f"{payments}:wait", f"{payments}:paused")
-    await client.work("payments")
-    await sagas.driver.resync()
-    assert (await sagas.ends(order.group_id)).state == "COMPLETED"
+    """The Python client moves at most 7,000 jobs from `paused` to `wait`, once."""
+    python, older = await start_client("python"), await start_client("bullmq5")
+    newer = await start_client("bullmq6")
+
+    async def add_members() -> list[str]:
+        members = [job("charge", queue("payments"))] * 500
+        return [(await sagas.add(*members)).group_id for _ in range(15)]
+
+    async def lengths() -> list[int]:
+        lists = (f"{sagas.prefix}:payments:{name}" for name in ("wait", "paused"))
+        return [await sagas.redis.llen(each) for each in lists]
+
+    orders = await add_members()
+    await older.add("payments", "foreign")
+    await older.manage("payments", "pause")  # moves all jobs to the list `paused`
+    orders += await add_members()  # these wait elsewhere
+    await python.add("payments", "another")
+    assert await lengths() == [1, 7501]
+    await python.manage("payments", "resume")
+    assert await lengths() == [7001, 501]
+
+    await newer.work("payments", concurrency=50)
+    sagas.drive(resync_seconds=0.05)
+    for order in orders:
+        assert (await sagas.ends(order)).state == "COMPLETED"
+    for name in ("foreign", "another"):
+        await newer.heard("completed", name=name)
+    assert await lengths() == [0, 0]
 
 
 @pytest.mark.parametrize("flavour", ["bullmq6"])

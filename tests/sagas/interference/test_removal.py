@@ -11,7 +11,7 @@ from jobgroup import Driver, JobGroups
 from testbed.servers.redis import RedisServer
 from testbed.servers.stock import StockClient, fails_for_good
 from testbed.support.fixtures import ClientStarter, QueueNamer
-from testbed.support.sagas import Sagas, delete_residue, job, undo
+from testbed.support.sagas import Sagas, delete_residue, job, reached, undo
 
 
 async def test_the_keys_of_queues_that_only_groups_used_go_with_the_group(
@@ -26,7 +26,7 @@ async def test_the_keys_of_queues_that_only_groups_used_go_with_the_group(
         await client.work("queue-0:compensation")
         await client.work("queue-1:compensation")
         driver = asyncio.create_task(Driver(groups.store).run())
-        await groups.wait_for_group(order.group_id, 60)
+        await reached(groups.store, order.group_id, ended=True)
         driver.cancel()
         await asyncio.wait([driver])
         await client.end()

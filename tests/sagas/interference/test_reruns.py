@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 
 from jobgroup import GroupNode
-from testbed.servers.stock import StockClient, fails, fails_for_good, hangs, returns
+from jobgroup.model import names
+from testbed.servers.stock import StockClient, fails, fails_for_good, goes_back, hangs, returns
 from testbed.support.fixtures import ClientStarter
 from testbed.support.sagas import GROUP_EVENTS, Sagas, job, undo
+from testbed.support.waiting import eventually, never_returns
 
+SHORT_LOCK: dict[str, Any] = {"lockDuration": 1000, "stalledInterval": 500}
 UNDOS = {"charge": undo("refund", attempts=1)}
 RETRIES = [
     pytest.param(
@@ -129,6 +132,62 @@ async def test_an_active_member_with_attempts_left_does_not_run_again(
     assert client.count("started", name="reserve") == 1
 
 
+async def test_an_active_member_that_returns_to_its_queue_does_not_run_again(
+    sagas: Sagas, client: StockClient
+) -> None:
+    order = await sagas.add(job("charge"), job("reserve", "inventory"))
+    await client.work("inventory", {"reserve": hangs(goes_back())})
+    await client.heard("started", name="reserve")
+    await client.work("payments", {"charge": fails_for_good()})
+    await sagas.reaches(order.group_id, state="COMPENSATING")
+    await sagas.stop()  # a driver would drop the job before a worker takes it
+    await client.release("reserve")
+    await client.heard("back", name="reserve")
+    await client.heard("failed", name="reserve", reason=f"group {order.group_id} was given up")
+    sagas.drive()
+    assert (await sagas.ends(order.group_id)).state == "FAILED"
+    assert client.count("started", name="reserve") == 1
+
+
+async def test_an_active_member_that_stalls_does_not_run_again(
+    sagas: Sagas, stock: ClientStarter
+) -> None:
+    order = await sagas.add(job("charge"), job("reserve", "inventory"))
+    crashing, client = await stock(own=True), await stock()
+    await crashing.work("inventory", {"reserve": hangs()}, **SHORT_LOCK)
+    await crashing.heard("started", name="reserve")
+    await client.work("payments", {"charge": fails_for_good()})
+    await sagas.reaches(order.group_id, state="COMPENSATING")
+    await sagas.stop()  # a driver would drop the job before a worker takes it
+    await crashing.kill()
+    await client.work("inventory", **SHORT_LOCK)
+    await client.heard("stalled", id=order.jobs[1].job_id)
+    await client.heard("failed", name="reserve", reason=f"group {order.group_id} was given up")
+    sagas.drive()
+    assert (await sagas.ends(order.group_id)).state == "FAILED"
+    assert client.count("started", name="reserve") == 0
+
+
+async def test_a_retry_right_after_the_end_is_noticed_without_a_review(
+    sagas: Sagas, start_client: ClientStarter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver follows the queues of a group that it ended, however long a review of all takes."""
+    for review in ("review", "short", "unparked"):
+        monkeypatch.setattr(sagas.groups.store.reviews, review, never_returns)
+    client = await start_client("bullmq5")
+    order = await sagas.add(job("notify", "mails"), job("charge"), undos=UNDOS)
+    await client.work("payments", {"charge": fails(1)})
+    assert (await sagas.ends(order.group_id)).state == "FAILED"
+    await client.manage("payments", "pause")
+    await client.manage("payments", "retryJobs")
+    parent, charge = names.parent_key(sagas.prefix, order.group_id), order.jobs[1].job_key
+
+    async def is_open() -> bool:
+        return bool(await sagas.redis.sismember(f"{parent}:dependencies", charge))
+
+    await eventually(is_open)
+
+
 async def test_a_member_that_completes_after_the_end_is_undone_once(
     sagas: Sagas, start_client: ClientStarter
 ) -> None:
@@ -143,7 +202,7 @@ async def test_a_member_that_completes_after_the_end_is_undone_once(
     await client.heard("failed", name="charge", reason=f"group {order.group_id} was given up")
     await client.manage("payments", "retryJobs")
     await client.heard("completed", name="charge")
-    await sagas.driver.resync()
+    sagas.drive(resync_seconds=0.05)
     await client.work("payments:compensation", {"refund": fails_for_good()})
     after = await sagas.reaches(order.group_id, state="FAILED_COMPENSATION")
     assert (after.completed_count, after.undo_count, after.undo_failed_count) == (1, 1, 1)

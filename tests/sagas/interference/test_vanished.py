@@ -1,15 +1,18 @@
 """Members that people or foreign clients remove: they count as failed, and may have started."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from jobgroup.store.reviews import Cursor
+from jobgroup.model import names
+from jobgroup.store.reviews import Cursor, Hints
 from testbed.servers.stock import StockClient, fails, fails_for_good, hangs
 from testbed.support.fixtures import ClientStarter
 from testbed.support.sagas import Sagas, job, undo
+from testbed.support.waiting import PATIENCE_SECONDS, never_returns
 
 HOUR = 3_600_000
 STARTED = {"reserve": undo("restock", when="Started")}
@@ -76,9 +79,9 @@ async def test_a_removed_member_that_never_started_is_not_undone(
     assert (ended.state, ended.undo_count, ended.failed_count) == ("FAILED", 0, 1)
 
 
-@pytest.mark.parametrize("pattern", ["inventory:*", "inventory:{job}"])
-async def test_a_member_whose_keys_were_deleted_fails_its_group(
-    sagas: Sagas, redis: Redis, prefix: str, start_client: ClientStarter, pattern: str
+@pytest.mark.parametrize("lost", ["a queue", "a job", "the pseudo parent"])
+async def test_a_group_that_lost_keys_is_given_up_and_undone(
+    sagas: Sagas, redis: Redis, prefix: str, start_client: ClientStarter, lost: str
 ) -> None:
     client = await start_client("bullmq6")
     order = await sagas.add(
@@ -86,8 +89,12 @@ async def test_a_member_whose_keys_were_deleted_fails_its_group(
     )
     await client.work("payments")
     await client.heard("completed", name="charge")
-    await delete_keys(redis, f"{prefix}:{pattern.format(job=order.jobs[1].job_id)}")
-    await redis.delete(f"{prefix}:inventory:wait")  # a ghost would run without a name
+    if lost == "the pseudo parent":
+        await client.manage(names.LEDGER_QUEUE, "remove", job=order.group_id)
+    else:
+        pattern = "*" if lost == "a queue" else order.jobs[1].job_id
+        await delete_keys(redis, f"{prefix}:inventory:{pattern}")
+        await redis.delete(f"{prefix}:inventory:wait")  # a ghost would run without a name
     await client.work("payments:compensation")
     assert await sagas.driver.resync() == 1
     ended = await sagas.ends(order.group_id)
@@ -95,13 +102,24 @@ async def test_a_member_whose_keys_were_deleted_fails_its_group(
 
 
 async def test_a_removal_that_an_event_names_is_found_without_a_review(
-    sagas: Sagas, client: StockClient
+    sagas: Sagas, client: StockClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders = [await sagas.add(job("charge"), job("reserve", "inventory")) for _ in range(2)]
+    reviews = sagas.groups.store.reviews
+    read_hints, followed = reviews.hints, asyncio.Event()
+
+    async def hints(queues: Mapping[str, str]) -> dict[str, Hints]:
+        found = await read_hints(queues)
+        if queues.get("inventory"):
+            followed.set()
+        return found
+
+    monkeypatch.setattr(reviews, "hints", hints)
     # This driver reviews all groups once, at its start, and then follows their queues.
-    driver = sagas.drive(recheck_seconds=0.05)
-    while not driver.counters.resyncs:
-        await sagas.read(orders[0].group_id)
+    sagas.drive()
+    await asyncio.wait_for(followed.wait(), PATIENCE_SECONDS)
+    for review in ("review", "short", "unparked"):
+        monkeypatch.setattr(reviews, review, never_returns)
     await client.manage("inventory", "remove", job=orders[1].jobs[1].job_id)
     assert (await sagas.ends(orders[1].group_id)).reason == "removed from its queue"
     assert (await sagas.read(orders[0].group_id)).state == "ACTIVE"

@@ -14,6 +14,7 @@ from jobgroup import Driver, GroupState, JobGroups, Store, connect
 from jobgroup.model import names
 from testbed.servers.redis import RedisServer
 from testbed.servers.stock import StockClient, fails_for_good, returns
+from testbed.support.sagas import peek, reached
 from testbed.support.waiting import eventually
 
 PREFIX = "bull"
@@ -82,7 +83,7 @@ async def doomed(url: str, at: int, moment: str) -> bool:
 
 
 async def read(groups: JobGroups, group_id: str) -> GroupState:
-    state = await groups.get_group_state(group_id)
+    state = await peek(groups.store, group_id)
     assert state is not None
     return state
 
@@ -112,7 +113,7 @@ async def test_a_driver_killed_at_any_command_loses_nothing(
         group_id = await failed_group(groups, members)
         died = await doomed(server.url, at, moment)
         async with driving(server.url):
-            await groups.wait_for_group(group_id, 60)
+            await reached(groups.store, group_id, ended=True)
         await assert_undone_once(groups, group_id, members)
         await groups.remove_group(group_id)
         await groups.store.redis.delete(f"{PREFIX}:payments:events")
@@ -125,7 +126,7 @@ async def test_redis_crashes_under_a_running_driver(server: RedisServer, groups:
         await eventually(lambda: compensating(groups, group_id))
         server.kill()
         server.start_again()
-        await groups.wait_for_group(group_id, 60)
+        await reached(groups.store, group_id, ended=True)
     await assert_undone_once(groups, group_id, MANY)
 
 
@@ -135,7 +136,7 @@ async def test_redis_and_the_driver_crash_together(server: RedisServer, groups: 
     server.kill()
     server.start_again()
     async with driving(server.url):
-        await groups.wait_for_group(group_id, 60)
+        await reached(groups.store, group_id, ended=True)
     await assert_undone_once(groups, group_id, MANY)
 
 
@@ -153,13 +154,13 @@ async def test_a_driver_continues_after_an_outage_of_redis(
         node = await groups.add_group(
             "order", [{"name": n, "queueName": "payments"} for n in ("pay", "ship")]
         )
-        assert (await groups.wait_for_group(node.group_id, 60)).state == "FAILED"
+        assert (await reached(groups.store, node.group_id, ended=True)).state == "FAILED"
 
 
 async def test_two_drivers_do_not_interfere(server: RedisServer, groups: JobGroups) -> None:
     group_id = await failed_group(groups, MANY)
     async with driving(server.url), driving(server.url):
-        await groups.wait_for_group(group_id, 60)
+        await reached(groups.store, group_id, ended=True)
     await assert_undone_once(groups, group_id, MANY)
 
 

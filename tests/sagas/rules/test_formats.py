@@ -14,7 +14,7 @@ from jobgroup.driver import BATCH
 from jobgroup.model import names
 from jobgroup.store.scripts import FOLDER
 from testbed.servers.stock import StockClient
-from testbed.support.sagas import Sagas, delete_residue, job, undo
+from testbed.support.sagas import Sagas, delete_residue, job, reached, undo
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ async def test_an_older_driver_moves_no_group_and_disturbs_no_newer_driver(
 
         await Driver(groups.store).drain()
         for node in nodes:
-            assert (await groups.wait_for_group(node.group_id, 60)).state == "COMPLETED"
+            assert (await reached(groups.store, node.group_id, ended=True)).state == "COMPLETED"
             await groups.remove_group(node.group_id)
         await client.end()
         await delete_residue(groups.store.redis, prefix)
