@@ -94,7 +94,6 @@ class Driver:
         """Take turns, each of which returns how many seconds to rest after it."""
         failures = 0
         while True:
-            leave_if_cancelled()
             self._turn_at[name] = time.monotonic()
             try:
                 rest = await turn()
@@ -105,6 +104,7 @@ class Driver:
                 # One loop reports for all that Redis is unavailable.
                 if name == WAKEUPS or not is_transient(error):
                     self._report("", error)
+            leave_if_cancelled()
             self._turn_at[name] = time.monotonic() + rest
             await asyncio.sleep(rest)
 

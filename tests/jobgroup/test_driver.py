@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import exceptions
@@ -269,3 +270,26 @@ async def test_a_driver_one_of_whose_loops_hangs_is_not_alive(
 
         await eventually(others_run)
         assert driver.alive_at <= hung_at
+
+
+@pytest.mark.parametrize("error", [None, exceptions.ConnectionError("closed")], ids=["ok", "error"])
+async def test_a_driver_stops_although_a_call_suppresses_the_cancellation(
+    groups: JobGroups, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    short, waits = groups.store.reviews.short, asyncio.Event()
+
+    async def suppress(*args: Any) -> Any:
+        with contextlib.suppress(asyncio.CancelledError):
+            waits.set()
+            await never_returns()
+        if error:
+            raise error
+        return await short(*args)
+
+    monkeypatch.setattr(groups.store.reviews, "short", suppress)
+    monkeypatch.setattr("jobgroup.driver.backoff", lambda _: 3600)
+    task = asyncio.create_task(Driver(groups.store, resync_seconds=3600).run())
+    await asyncio.wait_for(waits.wait(), PATIENCE_SECONDS)
+    task.cancel()
+    done, _ = await asyncio.wait([task], timeout=PATIENCE_SECONDS)
+    assert done
