@@ -17,6 +17,7 @@ from bench.failing import failing
 from bench.fairness import fairness
 from bench.growth import growth
 from bench.harness import Bench, Row
+from bench.noticing import noticing
 from bench.operating import operating
 from bench.recovering import recovering
 from bench.scaling import scaling
@@ -28,6 +29,7 @@ BENCHMARKS = (
     settling,
     failing,
     driving,
+    noticing,
     growth,
     operating,
     recovering,

@@ -26,7 +26,6 @@ NO_OTHER = "no other group"
 LOAD = "load"
 BESIDE = "beside"
 FAILING = "failing"
-DRAINED = "drained"
 # Groups per second, and how many of them are added at a time.
 RATE = 100
 BURST = 5
@@ -89,7 +88,6 @@ async def driving(bench: Bench) -> list[Row]:
             # The machine pauses the driver, too: the first situation shows for how long.
             added = pauses[-1] - pauses[0]
             rows.append(Row(f"  longer than beside {NO_OTHER} by", added, "ms", at_most=50))
-        rows.append(await noticed_drain(bench))
     return [*rows, await started_after_a_failure(bench)]
 
 
@@ -223,29 +221,6 @@ async def read_ends(bench: Bench, count: int) -> Ends:
             elif fields["event"] == "group:completed":
                 ends.groups[fields["groupId"]] = at
     return ends
-
-
-async def noticed_drain(bench: Bench) -> Row:
-    """Measure how long a group runs on after somebody has drained a queue of its jobs."""
-    redis: Any = bench.redis
-    waits = []
-    client = await StockClient.start("bullmq6", bench.server.url, "bull", own=True)
-    try:
-        async with driver(bench):
-            for _ in range(bench.sizes.drains):
-                node = await bench.groups.add_group(**group(2, [BESIDE, DRAINED]))
-                await client.manage(DRAINED, "drain", True)
-                start = time.perf_counter()
-                # Reading the group would settle it.
-                while (
-                    await redis.hget(names.group_key("bull", BESIDE, node.group_id), "state")
-                    == "ACTIVE"
-                ):
-                    await asyncio.sleep(0.01)
-                waits.append(time.perf_counter() - start)
-    finally:
-        await client.kill()
-    return Row("  longest time until a drained job is noticed", max(waits), "s", at_most=5)
 
 
 async def started_after_a_failure(bench: Bench) -> Row:
