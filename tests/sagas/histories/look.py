@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from jobgroup.model import names
 from jobgroup.store.replies import GroupReply, read_group, read_jobs
 from jobgroup.store.scripts import Script, load
-from tests.sagas.histories.model import Place
+from tests.sagas.histories.job_model import Place
 
 LOOK = """
 local function read_group(KEYS, ARGV) READ_GROUP end

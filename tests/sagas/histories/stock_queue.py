@@ -16,7 +16,7 @@ from bullmq.redis_connection import SCRIPT_DEFINITIONS, loadScript
 from redis.asyncio import Redis
 
 from testbed.servers.stock import CLIENTS
-from tests.sagas.histories.model import MAX_STALLS
+from tests.sagas.histories.job_model import MAX_STALLS
 
 LOCK_MS = 600_000
 _NODE_SCRIPTS = {

@@ -32,7 +32,7 @@ def test_the_rules_hold_in_every_history(
 def test_an_active_job_may_finish_between_two_calls_of_a_removal(
     redis_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.sagas.histories.histories.note", lambda _: None)
+    monkeypatch.setattr("tests.sagas.histories.steps_of_workers.note", lambda _: None)
     with ground(redis_url, prefix, tmp_path) as shared:
         monkeypatch.setattr(History, "ground", shared, raising=False)
         history = History()

@@ -1,0 +1,117 @@
+"""The comparison of Redis and the model, and the rules that hold after every step."""
+
+from collections import Counter
+
+from jobgroup.model import names
+from jobgroup.model.snapshot import GroupState
+from tests.sagas.histories.ground import QUEUES
+from tests.sagas.histories.group_model import Group
+from tests.sagas.histories.records import Records
+
+NOT_LISTED = {"gone", "lost", "orphaned"}
+
+
+class Checks(Records):
+    """The checks of a world."""
+
+    def look(self, deleting: bool = False) -> None:
+        """Read Redis and compare it with the model; a step may have deleted events."""
+        self.deleting = deleting
+        self.observe()
+        self.deleting = False
+        self.check()
+
+    def check(self) -> None:
+        assert self.seen.ghosts == [], "these jobs are in a queue, but have no hash"
+        there = sorted((job.id, job.place) for job in self.jobs if job.place not in NOT_LISTED)
+        same("jobs", self.seen.places, there)
+        booked = [job for group in self.groups.values() for job in group.jobs]
+        known = [(job_id, book) for job_id, book in self.seen.books if not self.is_leaving(job_id)]
+        noted = sorted((job.id, job.book) for job in booked if job.book != "nowhere")
+        same("ledger", known, noted)
+        for group in self.groups.values():
+            self.check_group(group)
+        if not self.leaving:
+            self.check_totals()
+        for group_id in self.seen.groups.keys() - self.groups.keys() - self.leaving.keys():
+            assert self.seen.groups[group_id] is None
+        self.sound = True
+
+    def check_totals(self) -> None:
+        """Check the totals against the model; groups on the wake-up list count in no state."""
+        settled = [each for each in self.groups.values() if each.id in self.seen.parked]
+        totals = self.do(self.store.totals())
+        counted = {state: count for state, count in totals.groups.items() if count}
+        same("totals", counted, dict(Counter(group.state for group in settled)))
+        same("wake-ups", totals.wakeups, len(self.seen.wakeups))
+
+    def check_group(self, group: Group) -> None:
+        read = self.seen.groups[group.id]
+        assert read is not None
+        derived, state = read.derived, read.group
+        same("state", state.state, group.state)
+        self.check_answer(state, derived)
+        same("counts", {name: getattr(state, name) for name in group.counts}, group.counts)
+        statuses = {member.id: member.status for member in group.members}
+        same("statuses", {name: self.seen.statuses[name] for name in statuses}, statuses)
+        same("events", self.events[group.id], group.events)
+        assert (state.finished_at is not None) == group.ended
+        if group.state not in {"ACTIVE", "COMPLETED"}:
+            suspects = {m.id for m in group.members if m.starts or m.removed}
+            assert state.failed_job_id in (suspects if group.failed_first else {""})
+            assert group.failed_first or state.reason == group.reason
+        assert group.state != "COMPLETED" or not group.undos, "a completed group was undone"
+        for member in group.members:
+            if added := self.undos_added[f"{member.id}-undo"]:
+                assert added == 1, f"{member.id} was undone twice"
+                # Without the hash or the events, a start cannot be ruled out.
+                unknown = not member.hashed or "added" not in member.history
+                started = member.entered or member.ats > 1 or unknown
+                assert member.ever_completed or (member.when == "Started" and started)
+        if not group.ended:
+            stolen = {names.group_of_wakeup(entry) for entry in self.stolen}
+            looked_at = group.id in self.seen.parked or self.seen.is_woken(group.id)
+            looked_at = looked_at or group.id in stolen
+            assert looked_at, f"no wake-up and no resync will settle {group.id}"
+
+    def check_answer(self, state: GroupState, derived: str) -> None:
+        """Check that the answer of get_group_state does not contradict itself."""
+        assert derived == state.state or not state.ended
+        done = state.completed_count == state.total_jobs
+        assert derived != "COMPLETED" or done
+        assert derived != "ACTIVE" or (not done and not state.failed_count)
+        finished = state.undone_count + state.undo_failed_count
+        assert finished <= state.undo_count
+
+    def check_settled(self, group: Group) -> None:
+        """Check that no work is left for a driver."""
+        if group.all_ended:
+            assert group.ended, f"all jobs of {group.id} have ended, but it is {group.state}"
+        if group.state == "ACTIVE":
+            assert all(member.book in {"open", "done"} for member in group.members)
+            assert not any(m.place == "lost" and m.book == "open" for m in group.members)
+        if group.state != "ACTIVE":
+            assert not any(u.place == "lost" and u.book == "open" for u in group.undos)
+        if group.all_ended and group.state != "COMPLETED":
+            assert not any(member.wants_undo for member in group.members)
+
+    def check_removed(self) -> None:
+        """Check that removed groups left their tombstones and nothing else."""
+        books, left = f"{self.prefix}:_jobgroups", set(self.do(self.keys()))
+        tombs = {f"{books}:tomb:{group_id}" for group_id in self.definitions}
+        assert {key for key in left if key.startswith(books)} - tombs <= {
+            f"{books}:events",
+            f"{books}:marker",
+        }
+        assert tombs <= left
+        strays = {f"{self.prefix}:{job.queue}:{job.id}" for job in self.strays}
+        jobs = {
+            key for key in left if key.startswith(tuple(f"{self.prefix}:{q}:g" for q in QUEUES))
+        }
+        assert {key.removesuffix(":lock") for key in jobs} <= strays
+        self.sound = True
+
+
+def same(what: str, seen: object, expected: object) -> None:
+    """Check that a value in Redis equals the value in the model."""
+    assert seen == expected, f"{what}: {seen} should be {expected}"

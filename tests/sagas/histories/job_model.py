@@ -1,0 +1,173 @@
+"""A model of one job, and of a member: what stock clients do to it. No Redis, no Lua, no clock."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+# waited, or 6.x deleted the set in which it was after it had failed.
+Place = Literal["waiting", "delayed", "active", "completed", "failed", "lost", "orphaned", "gone"]
+Book = Literal["open", "done", "failed", "nowhere"]
+Event = Literal["added", "active", "completed"]
+
+# How often a job may stall before stock workers fail it.
+MAX_STALLS = 1
+
+
+@dataclass(eq=False)
+class Job:
+    """One job: its place in the queue, and its place in the ledger."""
+
+    id: str
+    queue: str
+    attempts: int = 1
+    backoff: bool = False
+    place: Place = "waiting"
+    book: Book = "open"
+    starts: int = 0
+    entered: int = 0  # how often a worker ran it
+    ats: int = 0  # the starts that its hash counts
+    tries: int = 0
+    stalls: int = 0
+    locked: bool = False
+    suspected: bool = False  # marked as possibly stalled by the last check of its queue
+    doomed: bool = False  # the next worker that takes it fails it
+    sealed: bool = False  # a manual retry does not change the ledger
+    unkept_if_failed: bool = False  # BullMQ removes it when it fails
+    valued: bool = True  # its hash has a return value
+    history: set[Event] = field(default_factory=lambda: {"added"})  # in the stream of its queue
+    ever_completed: bool = False
+
+    @property
+    def finished(self) -> bool:
+        return self.place in {"completed", "failed", "orphaned"}
+
+    @property
+    def pending(self) -> bool:
+        return self.place in {"waiting", "delayed", "lost"}
+
+    @property
+    def hashed(self) -> bool:
+        return self.place != "gone"
+
+    def take(self) -> None:
+        """Start the job in a worker."""
+        self.place, self.locked = "active", True
+        self.starts += 1
+        self.ats += 1
+        self.entered += not self.doomed
+        self.history.add("active")
+
+    def complete(self) -> None:
+        """Complete the job; the ledger records it if the job was open."""
+        self._leave_worker("completed")
+        self.tries += 1
+        self.ever_completed = self.valued = True
+        self.history.add("completed")
+        if self.book == "open":
+            self.book = "done"
+
+    def fail(self, finally_: bool) -> None:
+        """Fail one attempt, or fail the job if it was the last attempt."""
+        self.tries += 1
+        if finally_ or self.tries >= self.attempts:
+            self._leave_worker("gone" if self.unkept_if_failed else "failed")
+            self.doomed = False
+            if self.book == "open":
+                self.book = "failed"
+        else:
+            self._leave_worker("delayed" if self.backoff else "waiting")
+
+    def lose_worker(self) -> None:
+        """Remove the lock, as when the worker dies and the lock expires."""
+        self.locked = False
+
+    def check_stall(self) -> None:
+        """Check for a stall: the first check marks the job, the second returns it to its queue."""
+        if self.suspected and not self.locked:
+            self._leave_worker("waiting")
+            self.stalls += 1
+            self.doomed = self.doomed or self.stalls > MAX_STALLS
+        else:
+            self.suspected = True
+
+    def promote(self) -> None:
+        """Move the job from delayed to waiting."""
+        self.place = "waiting"
+
+    def retry(self, booked: bool = True) -> None:
+        """Retry the job manually; the bulk retry of 5.x does not change the ledger."""
+        is_in_ledger = (self.place, self.book) in {("failed", "failed"), ("completed", "done")}
+        if booked and is_in_ledger and not self.sealed:
+            self.book = "open"
+        if self.place == "completed":
+            self.valued = False
+        self.place = "waiting"
+
+    def lose_list(self) -> None:
+        """Lose the list in which the job waits."""
+        self.place = "lost"
+
+    def vanish(self, booked: bool = True) -> None:
+        """Remove the job; the ledger keeps its result, but loses the job if it was open.
+
+        A client that deletes keys without BullMQ's scripts does not change the ledger.
+        """
+        self._leave_worker("gone")
+        if booked and self.book == "open" and not self.sealed:
+            self.book = "nowhere"
+
+    def _leave_worker(self, place: Place) -> None:
+        self.place = place
+        self.locked = self.suspected = False
+
+
+@dataclass(eq=False)
+class Member(Job):
+    """One member, and its undo if it has a mapping."""
+
+    when: Literal["Completed", "Started"] | None = None
+    undo: Job | None = None
+    cancelled: bool = False
+    removed: bool = False  # a harvest found it missing
+    refused: bool = False  # the scripts recorded that it failed only because it was doomed
+    noted: bool = False  # the scripts recorded that it completed before it was run again
+    maybe_started: bool = False  # the scripts recorded that it may have started
+    missed: bool = False  # seen active without a worker
+    unkept: frozenset[str] = frozenset()  # places from which retention removes it
+
+    @property
+    def status(self) -> str:
+        """The status that a reader of the group sees."""
+        if self.cancelled:
+            return "cancelled"
+        if self.book == "open":
+            return "active" if self.place == "active" else "pending"
+        return "completed" if self.book == "done" else "failed"
+
+    @property
+    def runs_again(self) -> bool:
+        """Whether somebody runs it again after it completed, and the ledger does not show it."""
+        return self.book == "done" and self.hashed and not self.finished
+
+    @property
+    def wants_undo(self) -> bool:
+        if self.when is None or self.undo is not None or self.book == "open":
+            return False
+        if self.book == "done" or self.noted:
+            return True
+        failed = self.book == "failed" and not self.removed
+        ran = self.maybe_started or (failed and not self.refused and not self.shows_refusal)
+        return self.when == "Started" and ran
+
+    @property
+    def shows_refusal(self) -> bool:
+        """Whether its hash shows that it failed without a run: a doomed member counts a start."""
+        return self.place == "failed" and self.ats == 1 and not self.entered
+
+    def fail(self, finally_: bool) -> None:
+        self.refused = self.refused and self.book != "open"
+        super().fail(finally_)
+
+
+def undo_of(member: Member) -> Job:
+    """Return the undo of a member: two attempts, the second after a long delay."""
+    return Job(f"{member.id}-undo", f"{member.queue}:compensation", attempts=2, backoff=True)

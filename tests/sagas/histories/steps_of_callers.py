@@ -1,0 +1,92 @@
+"""Steps of callers of the API."""
+
+from collections.abc import Coroutine
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from jobgroup.errors import GroupExistsError, GroupRemovedError, InvalidGroupStateError
+from tests.sagas.histories.definitions import Definition, definitions, planned
+from tests.sagas.histories.steps import Steps, pick, which
+
+
+class CallerSteps(Steps):
+    """Callers create, cancel and remove groups."""
+
+    @rule(definition=definitions)
+    def create(self, definition: Definition) -> None:
+        groups = self.world.groups.values()
+        if len(groups) < 4 and sum(not group.ended for group in groups) < 2:
+            self.world.create(definition)
+
+    @rule(n=which, same=st.booleans())
+    def create_again(self, n: int, same: bool) -> None:
+        """Create a group again: Redis refuses it or does not change it."""
+        group_id = self.any_id(n)
+        definition = self.world.definitions[group_id]
+        again = definition if same else [*definition, {"queue": "a", "opts": {}, "when": None}]
+        (answer,) = self.world.do(self.world.store.create([planned(group_id, again)]))
+        if group_id not in self.world.groups:
+            assert isinstance(answer, GroupRemovedError)
+        elif same:
+            assert answer is False
+        else:
+            assert isinstance(answer, GroupExistsError)
+        self.world.look()
+
+    @rule(n=which)
+    def cancel(self, n: int) -> None:
+        group = pick(self.world.groups.values(), n)
+        if group is None:
+            return
+        was_active = group.state == "ACTIVE"
+        entries = self.world.seen.wakeups.count(group.id)
+        refused = self.is_refused(self.world.store.cancel(group.id))
+        self.world.observe()
+        more = self.world.seen.wakeups.count(group.id) > entries
+        self.world.note_settled(group, "cancelled", more)
+        self.world.check()
+        assert refused == (not was_active or group.state == "COMPLETED")
+
+    @rule(n=which)
+    def remove_group(self, n: int) -> None:
+        group = pick(self.world.groups.values(), n)
+        if group is None:
+            return
+        refused = self.is_refused(self.world.store.remove(group.id))
+        assert refused == (not group.ended)
+        if not refused:
+            self.world.forget(group.id)
+        self.world.look()
+
+    @rule(n=which)
+    def begin_removal(self, n: int) -> None:
+        """Make only the first call of a removal."""
+        world = self.world
+        group = pick((group for group in world.groups.values() if group.ended), n)
+        if group is None:
+            return
+        held = {job.id for job in group.jobs if job.locked}
+        left = world.remove_piece(group.id)
+        if left:
+            world.let_go |= held
+            world.leaving[group.id] = world.groups.pop(group.id)
+        else:
+            world.forget(group.id)
+        world.look()
+
+    @rule()
+    def finish_removal(self) -> None:
+        for group_id in list(self.world.leaving):
+            self.world.do(self.world.store.remove(group_id))
+            self.world.observe()  # active jobs may have ended since the removal began
+            self.world.forget(group_id)
+            self.world.look()
+
+    def is_refused(self, work: Coroutine[Any, Any, Any]) -> bool:
+        try:
+            self.world.do(work)
+        except InvalidGroupStateError:
+            return True
+        return False

@@ -1,0 +1,68 @@
+"""Steps of drivers."""
+
+from hypothesis.stateful import rule
+
+from jobgroup.resync import Resync
+from tests.sagas.histories.steps import Steps, which
+
+
+class DriverSteps(Steps):
+    """Drivers settle groups and review them."""
+
+    @rule(n=which)
+    def settle(self, n: int) -> None:
+        """Settle once, as a driver that then dies, or as a second driver."""
+        self.world.settle(self.any_id(n))
+
+    @rule()
+    def settle_wakeup(self) -> None:
+        """Settle the first group of the wake-up list."""
+        if self.world.seen.wakeups:
+            self.world.settle_wakeup()
+
+    @rule(n=which)
+    def give_up_workers(self, n: int) -> None:
+        """Settle after the grace period for missing workers."""
+        self.world.settle(self.any_id(n), patient=False)
+
+    @rule(n=which)
+    def run_out_of_time(self, n: int) -> None:
+        """Settle a group whose deadline has passed."""
+        self.world.settle(self.any_id(n), "DeadlineExceeded")
+
+    @rule()
+    def drive(self) -> None:
+        self.world.empty_wakeups()
+        for group in self.world.groups.values():
+            if not group.unheard:
+                self.world.check_settled(group)
+
+    @rule()
+    def resync(self) -> None:
+        """Review all groups; none needs a repair unless a wake-up was missed."""
+        world = self.world
+
+        world.do(world.store.reviews.reclaim())
+        world.stolen.clear()
+        world.look()
+
+        async def settle(group_ids: list[str], queue: str = "") -> int:
+            world.note_review()
+            for group_id in group_ids:
+                group = world.groups.get(group_id)
+                excused = group is None or group.unheard or group.is_waiting_to_end
+                repaired = world.settle(group_id, queue=queue)
+                assert excused or not repaired, f"{group_id} got no wake-up"
+            return 0
+
+        world.empty_wakeups()
+        waiting = [group.id for group in world.groups.values() if group.is_waiting_to_end]
+        review = Resync(world.store, settle, lambda: waiting, lambda _: None)
+        world.do(review.review_everything())
+        world.note_review()
+        world.check()
+        world.empty_wakeups()
+        for group in world.groups.values():
+            world.check_settled(group)
+            orphaned = [job.id for job in group.undos if job.place == "orphaned"]
+            assert group.state == "ACTIVE" or not orphaned, f"{orphaned} are in no set"

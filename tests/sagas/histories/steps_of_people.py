@@ -1,0 +1,125 @@
+"""Steps of people, of retention and of foreign clients."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from jobgroup.model import names
+from tests.sagas.histories.checks import NOT_LISTED
+from tests.sagas.histories.steps import Steps, pick, queues, which
+
+
+class PeopleSteps(Steps):
+    """People remove, retry and pause jobs, and delete keys."""
+
+    @rule(n=which)
+    def remove_job(self, n: int) -> None:
+        if job := pick(self.world.at("waiting", "delayed", "active", "completed", "failed"), n):
+            removed = self.world.do(self.world.queues[job.queue].remove(job.id))
+            assert removed == (not job.locked)
+            if removed:
+                self.world.vanish(job)
+            self.world.look()
+
+    @rule(queue=queues)
+    def drain(self, queue: str) -> None:
+        self.world.do(self.world.queues[queue].drain())
+        for job in self.world.at("waiting", "delayed", queue=queue):
+            self.world.vanish(job)
+        self.world.look()
+
+    @rule(queue=queues, place=st.sampled_from(["completed", "failed"]))
+    def sweep(self, queue: str, place: str) -> None:
+        self.world.do(self.world.queues[queue].sweep(place))
+        for job in self.world.at(place, queue=queue):
+            job.vanish()
+        self.world.look()
+
+    @rule(n=which, reset=st.booleans())
+    def retry(self, n: int, reset: bool) -> None:
+        if job := pick(self.world.at("completed", "failed"), n):
+            self.world.do(self.world.queues[job.queue].retry(job.id, job.place, reset))
+            if reset:
+                job.tries = job.ats = 0
+            job.retry()
+            self.world.look()
+
+    @rule(queue=queues, place=st.sampled_from(["completed", "failed"]), booked=st.booleans())
+    def retry_all(self, queue: str, place: str, booked: bool) -> None:
+        """Retry in bulk; 5.x does not change the ledger, so the result causes no wake-up."""
+        stock = self.world.queues[queue]
+        self.world.do(stock.retry_all(place) if booked else stock.retry_all_5x(place))
+        for job in self.world.at(place, queue=queue):
+            job.retry(booked)
+            if not booked and (group := self.world.group_of(job)):
+                group.unheard = True
+        self.world.look()
+
+    @rule(queue=queues, paused=st.booleans(), moves_list=st.booleans())
+    def pause(self, queue: str, paused: bool, moves_list: bool) -> None:
+        """Pause or resume a queue; 5.x moves one list to the other, and destroys the other."""
+        world, stock = self.world, self.world.queues[queue]
+        wait, aside = world.seen.lists[queue], world.seen.aside[queue]
+        moved, destroyed = (wait, aside) if paused else (aside, wait)
+        world.do(stock.pause_5x(paused) if moves_list else stock.pause(paused))
+        if moves_list and moved:
+            for job in world.at("waiting", queue=queue):
+                if job.id in destroyed:
+                    job.lose_list()
+                    if group := world.group_of(job):
+                        group.unheard = True
+        world.look()
+
+    @rule(queue=queues)
+    def obliterate(self, queue: str) -> None:
+        """Delete a queue with all its jobs and its events."""
+        world = self.world
+        world.do(world.queues[queue].obliterate())
+        for job in world.jobs:
+            if job.queue == queue and job.place not in NOT_LISTED:
+                world.vanish(job)
+        world.look(deleting=True)
+
+    @rule()
+    def delete_keys(self) -> None:
+        """Delete all keys of a queue that owns no group, and of its queue of undos."""
+        world = self.world
+        if any(each.queue == "b" for each in [*world.groups.values(), *world.leaving.values()]):
+            return
+        world.do(world.queues["b"].delete_keys())
+        for job in world.jobs:
+            if job.queue in {"b", "b:compensation"} and job.hashed:
+                world.vanish(job, booked=False)
+        world.look(deleting=True)
+
+    @rule(queue=queues)
+    def remove_orphans(self, queue: str) -> None:
+        """Delete jobs that are in no list; the set of failed undos looks like a key of a job."""
+        world = self.world
+        world.do(world.queues[queue].remove_orphans())
+        for job in world.jobs:
+            if job.queue == queue and job.place in {"lost", "orphaned"}:
+                world.vanish(job, booked=False)
+            elif job.queue == f"{queue}:compensation" and job.place == "failed":
+                job.place = "orphaned"
+        world.look()
+
+    @rule()
+    def steal_wakeup(self) -> None:
+        """Take an entry of the wake-up list, as a worker on the pseudo queue does."""
+        world = self.world
+        if not world.seen.wakeups:
+            return
+        self.taken += 1
+        entry = world.do(world.ground.ledger.steal(f"token-{self.taken}"))
+        world.stolen.add(entry)
+        if group := world.groups.get(names.group_of_wakeup(entry)):
+            group.unheard = True
+        world.look()
+
+    @rule(queue=queues, jobs=st.integers(1, 3))
+    def add_foreign(self, queue: str, jobs: int) -> None:
+        """Add jobs that belong to no group."""
+        for _ in range(jobs):
+            if len(self.world.strays) < 12:
+                self.world.add_foreign(queue)
+        self.world.look()
