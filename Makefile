@@ -70,7 +70,7 @@ format: install ## Format the Python code
 
 .PHONY: unit
 unit: $(VENV)/.installed ## Run the tests that need no server, without lint (under 30 seconds; ARGS= for pytest)
-	@exec $(LEASH) $(BIN)/python -m pytest -m unit $(or $(ARGS),tests/jobgroup tests/handlers -q)
+	@exec $(LEASH) $(BIN)/python -m pytest -m unit $(or $(ARGS),tests/jobgroup tests/handlers tests/sagas/histories -q)
 
 .PHONY: test
 test: lint ## Lint, then run every test that needs no container engine (ARGS= for pytest, then without coverage)

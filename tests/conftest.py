@@ -1,7 +1,8 @@
 """The fixtures of every test, and the marker `unit`, which is set here.
 
-A unit test lies in tests/jobgroup or tests/handlers, requests no fixture that starts a server and
-is not marked `server`. A unit test that starts a process or opens a connection fails.
+A unit test lies in tests/jobgroup, tests/handlers or tests/sagas/histories, requests no fixture
+that starts a server and is not marked `server`. A unit test that starts a process or opens a
+connection fails.
 """
 
 import signal
@@ -14,7 +15,9 @@ import pytest
 
 pytest_plugins = ["testbed.support.fixtures", "tests.resources.fixtures"]
 
-UNIT_FOLDERS = [Path(__file__).with_name(name) for name in ("jobgroup", "handlers")]
+UNIT_FOLDERS = [
+    Path(__file__).parent / name for name in ("jobgroup", "handlers", "sagas/histories")
+]
 # Every other fixture that needs a server requests one of these.
 SERVERS = {"api", "island_api", "open_shop", "quiet_api", "redis_url", "server", "shared"}
 FORBIDDEN = {"os.fork", "os.posix_spawn", "socket.bind", "socket.connect", "subprocess.Popen"}
