@@ -115,7 +115,8 @@ class Group:
             for member in self.members:
                 if member.place in member.unkept:
                     member.place = "gone"
-        self.unheard = False
+        # Only a review notices a job in no list.
+        self.unheard = any(job.place == "lost" and job.book == "open" for job in self.jobs)
         self.final_counts = self.current_counts
 
     @property
@@ -128,7 +129,7 @@ class Group:
 
     def _harvest(self) -> None:
         for member in self.members:
-            if member.cancelled:
+            if member.cancelled or (member.book == "nowhere" and member.adopt()):
                 continue
             if _correct(member):
                 completed = member.noted or "completed" in member.history
@@ -136,13 +137,13 @@ class Group:
                 member.removed = not completed
                 member.book = "done" if completed else "failed"
                 member.maybe_started = member.maybe_started or (started and not completed)
-            elif member.book in {"open", "failed"} and member.hashed and not member.valued:
+            elif member.book in {"open", "failed"} and member.names_parent and not member.valued:
                 member.noted = True
             member.refused = member.refused or (member.book == "failed" and member.shows_refusal)
 
     def _mark(self, given_up: bool) -> None:
         for member in self.members:
-            if member.hashed and member.book != "nowhere":
+            if member.names_parent and member.book != "nowhere":
                 member.sealed = member.sealed or member.book == "done"
                 member.doomed = member.doomed or given_up
                 if given_up and member.book == "done":
@@ -204,9 +205,9 @@ class Group:
 
 def _correct(job: Job) -> bool:
     """Correct the ledger as a harvest does; return whether the job was missing."""
-    if job.book == "failed" and job.hashed and not job.finished:
+    if job.book == "failed" and job.names_parent and not job.finished:
         job.book = "open"
-    elif job.book == "failed" and job.place == "completed":
+    elif job.book == "failed" and job.names_parent and job.place == "completed":
         job.book = "done"
     is_missing = job.book == "nowhere" or (job.book == "open" and not job.hashed)
     if is_missing:

@@ -8,6 +8,9 @@ Place = Literal["waiting", "delayed", "active", "completed", "failed", "lost", "
 Book = Literal["open", "done", "failed", "nowhere"]
 Event = Literal["added", "active", "completed"]
 
+# Where a job is in the ledger that is rebuilt from its queue; elsewhere it is open.
+PLACE_IN_LEDGER: dict[Place, Book] = {"completed": "done", "failed": "failed"}
+
 # How often a job may stall before stock workers fail it.
 MAX_STALLS = 1
 
@@ -47,6 +50,11 @@ class Job:
     @property
     def hashed(self) -> bool:
         return self.place != "gone"
+
+    @property
+    def names_parent(self) -> bool:
+        """Whether it has a hash that names its pseudo parent."""
+        return self.hashed
 
     def take(self) -> None:
         """Start the job in a worker."""
@@ -132,7 +140,12 @@ class Member(Job):
     noted: bool = False  # the scripts recorded that it completed before it was run again
     maybe_started: bool = False  # the scripts recorded that it may have started
     missed: bool = False  # seen active without a worker
+    detached: bool = False  # somebody removed it from its parent
     unkept: frozenset[str] = frozenset()  # places from which retention removes it
+
+    @property
+    def names_parent(self) -> bool:
+        return self.hashed and not self.detached
 
     @property
     def status(self) -> str:
@@ -162,6 +175,18 @@ class Member(Job):
     def shows_refusal(self) -> bool:
         """Whether its hash shows that it failed without a run: a doomed member counts a start."""
         return self.place == "failed" and self.ats == 1 and not self.entered
+
+    def detach(self) -> None:
+        """Remove the member from its parent: it stays in its queue, but the ledger loses it."""
+        self.book, self.detached = "nowhere", True
+
+    def adopt(self) -> bool:
+        """Put it back into the ledger if it was removed from its parent; return whether it was."""
+        if not (self.detached and self.hashed and self.valued):
+            return False
+        self.detached = False
+        self.book = PLACE_IN_LEDGER.get(self.place, "open")
+        return True
 
     def fail(self, finally_: bool) -> None:
         self.refused = self.refused and self.book != "open"

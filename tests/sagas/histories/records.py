@@ -40,6 +40,9 @@ class Records:
         self.last_event = dict.fromkeys(QUEUES, "0-0")
         # Entries of the wake-up list that a foreign worker took.
         self.stolen: set[str] = set()
+        # The groups that new events name, and the last event that was followed, by queue.
+        self.hinted: dict[str, set[str]] = {queue: set() for queue in QUEUES}
+        self.followed = dict.fromkeys(QUEUES, "0-0")
         # What was read after the last step, and after the step before it.
         self.seen: Seen
         self.before: Seen
@@ -65,6 +68,16 @@ class Records:
         """Return the jobs in these places, of all queues or of one."""
         return [job for job in self.jobs if job.place in places and queue in {None, job.queue}]
 
+    def pending_in(self, queue: str, name: str) -> list[Job]:
+        """Return the jobs in the list or set with this name."""
+        if name == "delayed":
+            return self.at("delayed", queue=queue)
+        wait, paused = self.seen.lists[queue], self.seen.aside[queue]
+        jobs = self.at("waiting", queue=queue)
+        if name == "prioritized":
+            return [job for job in jobs if job.id not in {*wait, *paused}]
+        return [job for job in jobs if job.id in (wait if name == "wait" else paused)]
+
     @property
     def held(self) -> list[Job]:
         """Return the active jobs that have a worker."""
@@ -79,6 +92,7 @@ class Records:
             if job.queue == queue:
                 job.history.clear()
         self.last_event[queue] = "0-0"
+        self.hinted[queue].clear()
 
     def can_be_taken(self, queue: str) -> list[Job]:
         """Return the jobs of a queue that a worker may take."""

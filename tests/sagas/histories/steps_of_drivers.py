@@ -2,7 +2,8 @@
 
 from hypothesis.stateful import rule
 
-from jobgroup.resync import Resync
+from jobgroup.resync import RUNNING, Resync
+from jobgroup.store.reviews import Cursor
 from tests.sagas.histories.steps import Steps, which
 
 
@@ -38,6 +39,42 @@ class DriverSteps(Steps):
                 self.world.check_settled(group)
 
     @rule()
+    def review_ledgers(self) -> None:
+        """Review only the sizes of the ledgers: they show every job that BullMQ removed."""
+        world = self.world
+        for state in RUNNING:
+            found = world.do(world.store.reviews.short(state, Cursor()))
+            world.do(self.settle_found(found.due))
+        for group in world.groups.values():
+            if not group.ended and group.id in world.seen.parked:
+                jobs = [*(m for m in group.members if not m.cancelled), *group.undos]
+                lost = [job.id for job in jobs if job.book == "nowhere"]
+                assert not lost, f"{lost} are missing in the ledger"
+
+    @rule()
+    def follow_hints(self) -> None:
+        """Settle the groups whose jobs people removed or retried, as far as events name them."""
+        world = self.world
+        hints = world.do(world.store.reviews.hints(world.followed))
+        world.followed |= {queue: hint.last for queue, hint in hints.items()}
+        for queue, hint in hints.items():
+            named = world.hinted[queue] & world.groups.keys()
+            assert named <= set(hint.groups), f"events of {queue} name {named}"
+            world.hinted[queue].clear()
+        groups = [group_id for hint in hints.values() for group_id in hint.groups]
+        world.do(self.settle_found(list(dict.fromkeys(groups))))
+
+    async def settle_found(self, group_ids: list[str], queue: str = "") -> int:
+        """Settle groups that a review found; none needs a repair unless a wake-up was missed."""
+        self.world.note_review()
+        for group_id in group_ids:
+            group = self.world.groups.get(group_id)
+            excused = group is None or group.unheard
+            repaired = self.world.settle(group_id, queue=queue)
+            assert excused or not repaired, f"{group_id} got no wake-up"
+        return 0
+
+    @rule()
     def resync(self) -> None:
         """Review all groups; none needs a repair unless a wake-up was missed."""
         world = self.world
@@ -46,18 +83,9 @@ class DriverSteps(Steps):
         world.stolen.clear()
         world.look()
 
-        async def settle(group_ids: list[str], queue: str = "") -> int:
-            world.note_review()
-            for group_id in group_ids:
-                group = world.groups.get(group_id)
-                excused = group is None or group.unheard or group.is_waiting_to_end
-                repaired = world.settle(group_id, queue=queue)
-                assert excused or not repaired, f"{group_id} got no wake-up"
-            return 0
-
         world.empty_wakeups()
         waiting = [group.id for group in world.groups.values() if group.is_waiting_to_end]
-        review = Resync(world.store, settle, lambda: waiting, lambda _: None)
+        review = Resync(world.store, self.settle_found, lambda: waiting, lambda _: None)
         world.do(review.review_everything())
         world.note_review()
         world.check()

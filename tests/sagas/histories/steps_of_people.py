@@ -17,6 +17,7 @@ class PeopleSteps(Steps):
             removed = self.world.do(self.world.queues[job.queue].remove(job.id))
             assert removed == (not job.locked)
             if removed:
+                self.world.hint(job)
                 self.world.vanish(job)
             self.world.look()
 
@@ -29,15 +30,56 @@ class PeopleSteps(Steps):
 
     @rule(queue=queues, place=st.sampled_from(["completed", "failed"]))
     def sweep(self, queue: str, place: str) -> None:
-        self.world.do(self.world.queues[queue].sweep(place))
+        self.world.do(self.world.queues[queue].clean(place))
         for job in self.world.at(place, queue=queue):
             job.vanish()
+        self.world.look()
+
+    @rule(queue=queues, name=st.sampled_from(["wait", "paused", "prioritized", "delayed"]))
+    def clean(self, queue: str, name: str) -> None:
+        """Remove the pending jobs of a list or set, without an event for each."""
+        jobs = self.world.pending_in(queue, name)
+        self.world.do(self.world.queues[queue].clean(name))
+        for job in jobs:
+            self.world.vanish(job)
+        self.world.look()
+
+    @rule(n=which)
+    def remove_from_parent(self, n: int) -> None:
+        """Remove a member from its parent; it stays in its queue."""
+        world = self.world
+        if member := pick(
+            (member for group in world.groups.values() for member in group.members), n
+        ):
+            parent = names.parent_key(world.prefix, member.id.split("-")[0])
+            found = world.do(world.queues[member.queue].remove_from_parent(member.id, parent))
+            assert found == (member.hashed and member.book == "open")
+            if found:
+                world.detach(member)
+            world.look()
+
+    @rule(n=which)
+    def delete_job(self, n: int) -> None:
+        """Delete the hash of a job without BullMQ: its ledger does not change."""
+        if job := pick((job for job in self.world.jobs if job.hashed), n):
+            self.world.do(self.world.queues[job.queue].delete_job(job.id))
+            self.world.vanish(job, booked=False)
+            self.world.look()
+
+    @rule(queue=queues, name=st.sampled_from(["wait", "paused"]))
+    def delete_list(self, queue: str, name: str) -> None:
+        """Delete a list; its jobs keep their hashes."""
+        jobs = self.world.pending_in(queue, name)
+        self.world.do(self.world.queues[queue].delete_list(name))
+        for job in jobs:
+            self.world.lose_list(job)
         self.world.look()
 
     @rule(n=which, reset=st.booleans())
     def retry(self, n: int, reset: bool) -> None:
         if job := pick(self.world.at("completed", "failed"), n):
             self.world.do(self.world.queues[job.queue].retry(job.id, job.place, reset))
+            self.world.hint(job)
             if reset:
                 job.tries = job.ats = 0
             job.retry()
@@ -64,9 +106,7 @@ class PeopleSteps(Steps):
         if moves_list and moved:
             for job in world.at("waiting", queue=queue):
                 if job.id in destroyed:
-                    job.lose_list()
-                    if group := world.group_of(job):
-                        group.unheard = True
+                    world.lose_list(job)
         world.look()
 
     @rule(queue=queues)

@@ -22,6 +22,7 @@ LOCK_MS = 600_000
 _NODE_SCRIPTS = {
     "moveJobsToWait5": "bullmq5/dist/cjs/scripts/moveJobsToWait-8.js",
     "pause5": "bullmq5/dist/cjs/scripts/pause-7.js",
+    "removeChildDependency": "bullmq6/dist/cjs/scripts/removeChildDependency-1.js",
     "removeOrphanedJobs": "bullmq6/dist/cjs/scripts/removeOrphanedJobs-1.js",
 }
 # The arguments of removeOrphanedJobs in Node: the keys of a queue, and the keys of a job.
@@ -112,9 +113,29 @@ class StockQueue:
         """Remove all pending jobs."""
         await self.backend.drain(delayed=True)
 
-    async def sweep(self, place: str) -> None:
-        """Remove completed or failed jobs, as retention does."""
-        await self.backend.cleanJobsInSet(place)
+    async def clean(self, name: str) -> None:
+        """Remove all jobs of a list or set, as retention does with finished jobs."""
+        await self.backend.cleanJobsInSet(name, grace=-10_000)
+
+    async def remove_from_parent(self, job_id: str, parent_key: str) -> bool:
+        """Remove a job from its parent's dependencies; return whether it was among them."""
+        call = self._connection.commands["removeChildDependency"]
+        job_key = self.backend.toKey(job_id)
+        return bool(await call(keys=[self.backend.toKey("")], args=[job_key, parent_key]) == 0)
+
+    async def delete_job(self, job_id: str) -> None:
+        """Delete the hash of a job and its entries, as a person does with DEL, LREM and ZREM."""
+        connection, key = self._connection.conn, self.backend.toKey
+        await connection.delete(key(job_id), key(f"{job_id}:lock"))
+        for name in ("wait", "paused", "active"):
+            await connection.lrem(key(name), 0, job_id)
+        for name in ("delayed", "prioritized", "completed", "failed"):
+            await connection.zrem(key(name), job_id)
+        await connection.srem(key("stalled"), job_id)
+
+    async def delete_list(self, name: str) -> None:
+        """Delete a list, as a person does with DEL."""
+        await self._connection.conn.delete(self.backend.toKey(name))
 
     async def retry(self, job_id: str, place: str, reset: bool = False) -> None:
         """Run a finished job again; `reset` deletes the counts of its attempts."""

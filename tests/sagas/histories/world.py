@@ -34,6 +34,22 @@ class World(Checks):
         if holder := self.holders.pop(job.id, None):
             self.late_holders.append(holder)
 
+    def lose_list(self, job: Job) -> None:
+        """Record that the list in which a job waits was destroyed."""
+        job.lose_list()
+        if group := self.group_of(job):
+            group.unheard = True
+
+    def detach(self, member: Member) -> None:
+        """Record that a member was removed from its parent, which causes no wake-up."""
+        member.detach()
+        self.groups[member.id.split("-")[0]].unheard = True
+
+    def hint(self, job: Job) -> None:
+        """Record that an event names a job which was removed or retried."""
+        if group := self.group_of(job):
+            self.hinted[job.queue].add(group.id)
+
     def add_foreign(self, queue: str) -> None:
         """Add a job that belongs to no group."""
         job_id = f"f{sum(job.id.startswith('f') for job in self.strays)}"
