@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from tests.sagas.histories.job_model import Job, Member, undo_of
+from tests.sagas.histories.job_model import PLACE_IN_LEDGER, Book, Job, Member, undo_of
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,11 @@ class Group:
     events: list[str] = field(default_factory=list)
     # Whether a change caused no wake-up, so that only a resync finds it.
     unheard: bool = False
+    # Whether its entry of the wake-up list was deleted, so that it is in no list.
+    unwoken: bool = False
+    # Whether somebody deleted the pseudo parent of its members, or of its undos.
+    parentless: bool = False
+    undos_parentless: bool = False
     # Whether a failed member gave it up; if not, `reason` is the cause.
     failed_first: bool = False
     reason: str = ""
@@ -44,6 +49,19 @@ class Group:
     @property
     def undos(self) -> list[Job]:
         return [member.undo for member in self.members if member.undo]
+
+    def ledger(self, undos: bool) -> Sequence[Job]:
+        """Return the jobs of one of its two ledgers."""
+        return self.undos if undos else self.members
+
+    @property
+    def has_undo_ledger(self) -> bool:
+        return bool(self.undos) and not self.undos_parentless
+
+    @property
+    def broken(self) -> bool:
+        """Whether it cannot be read or settled before a resync restores it."""
+        return self.parentless
 
     @property
     def jobs(self) -> list[Job]:
@@ -94,8 +112,35 @@ class Group:
             "undo_failed_count": undos.count("failed") + undos.count("nowhere"),
         }
 
+    def lose_ledger(self, undos: bool) -> None:
+        """Lose the pseudo parent of the members or of the undos, with all that it records."""
+        self.unheard = True
+        if undos:
+            self.undos_parentless = True
+            for undo in self.undos:
+                undo.book = "nowhere"
+        else:
+            self.parentless = self.retention_applied = True
+            for member in self.members:
+                member.lose_records()
+
+    def _restore(self) -> None:
+        """Restore the ledgers from the queues, as far as they show the jobs."""
+        if self.parentless:
+            for member in self.members:
+                if not member.cancelled:
+                    member.book = _restored(member)
+        if self.undos_parentless:
+            for undo in self.undos:
+                undo.forgotten = not undo.hashed
+                undo.book = PLACE_IN_LEDGER.get(undo.place, "open") if undo.hashed else "nowhere"
+                if undo.place == "orphaned":
+                    undo.place = "lost"
+        self.parentless = self.undos_parentless = False
+
     def settle(self, chosen: Chosen, budget: int, request: str = "", patient: bool = True) -> None:
         """Settle with one call, which may drop and undo at most `budget` members."""
+        self._restore()
         self._harvest()
         failing = self.state == "ACTIVE" and not self._all_done and (self._failed or bool(request))
         given_up = failing or self.state in {"COMPENSATING", "FAILED", "FAILED_COMPENSATION"}
@@ -108,13 +153,17 @@ class Group:
             for member in _pick(wanting, chosen.undone, budget, chosen.more):
                 member.undo = undo_of(member)
         for undo in self.undos:
-            _correct(undo)
+            if not undo.forgotten:
+                _correct(undo)
         self._decide(failing, request, chosen.more)
         if self.ended and not chosen.more and not self.retention_applied:
             self.retention_applied = True
             for member in self.members:
                 if member.place in member.unkept:
                     member.place = "gone"
+        self.unwoken = False
+        for member in self.members:
+            member.recorded = member.recorded or member.book == "done"
         # Only a review notices a job in no list.
         self.unheard = any(job.place == "lost" and job.book == "open" for job in self.jobs)
         self.final_counts = self.current_counts
@@ -188,7 +237,7 @@ class Group:
                 self._enter("COMPENSATING", "group:compensating")
             else:
                 self._enter("FAILED", "group:failed FAILED")
-        failed = any(undo.book == "failed" for undo in self.undos)
+        failed = any(undo.book == "failed" or undo.forgotten for undo in self.undos)
         undone = not any(undo.book == "open" for undo in self.undos) and not any(
             member.wants_undo for member in self.members
         )
@@ -201,6 +250,15 @@ class Group:
     def _enter(self, state: str, event: str) -> None:
         self.state = state
         self.events.append(event)
+
+
+def _restored(member: Member) -> Book:
+    """Return where a member is in the ledger that is restored from its queue and its group."""
+    if not member.hashed:
+        return "done" if member.recorded else "nowhere"
+    if member.sealed:
+        return "done"
+    return PLACE_IN_LEDGER.get(member.place, "nowhere" if member.detached else "open")
 
 
 def _correct(job: Job) -> bool:

@@ -14,6 +14,7 @@ from tests.sagas.histories.instant import run
 from tests.sagas.histories.steps_of_drivers import DriverSteps
 from tests.sagas.histories.steps_of_people import PeopleSteps
 from tests.sagas.histories.steps_of_workers import WorkerSteps
+from tests.sagas.histories.steps_on_pseudo_queue import PseudoQueueSteps
 from tests.sagas.histories.world import World
 
 SETTINGS = settings(
@@ -28,7 +29,7 @@ SETTINGS = settings(
 )
 
 
-class History(WorkerSteps, PeopleSteps, DriverSteps):
+class History(WorkerSteps, PeopleSteps, PseudoQueueSteps, DriverSteps):
     """One history of one world; every step ends with a comparison of Redis and the model."""
 
     @initialize(budget=st.sampled_from(BUDGETS), definition=definitions)
@@ -53,7 +54,7 @@ class History(WorkerSteps, PeopleSteps, DriverSteps):
             for queue in QUEUES:
                 self.pause(queue, paused=False, moves_list=False)
             self.resync()
-            if all(group.ended for group in world.groups.values()):
+            if all(group.ended and not group.broken for group in world.groups.values()):
                 break
             self.run_everything()
         for group in list(world.groups.values()):

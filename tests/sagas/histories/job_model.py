@@ -38,6 +38,7 @@ class Job:
     valued: bool = True  # its hash has a return value
     history: set[Event] = field(default_factory=lambda: {"added"})  # in the stream of its queue
     ever_completed: bool = False
+    forgotten: bool = False  # an undo of which nothing is left; it counts as failed
 
     @property
     def finished(self) -> bool:
@@ -141,6 +142,7 @@ class Member(Job):
     maybe_started: bool = False  # the scripts recorded that it may have started
     missed: bool = False  # seen active without a worker
     detached: bool = False  # somebody removed it from its parent
+    recorded: bool = False  # the group's hash shows that it completed
     unkept: frozenset[str] = frozenset()  # places from which retention removes it
 
     @property
@@ -175,6 +177,11 @@ class Member(Job):
     def shows_refusal(self) -> bool:
         """Whether its hash shows that it failed without a run: a doomed member counts a start."""
         return self.place == "failed" and self.ats == 1 and not self.entered
+
+    def lose_records(self) -> None:
+        """Lose what only the pseudo parent records."""
+        self.book = "nowhere"
+        self.removed = self.refused = self.noted = self.maybe_started = self.missed = False
 
     def detach(self) -> None:
         """Remove the member from its parent: it stays in its queue, but the ledger loses it."""

@@ -20,6 +20,12 @@ local prefix, queues, groups = ARGV[1], cjson.decode(ARGV[2]), cjson.decode(ARGV
 local books = prefix .. ":_jobgroups:"
 local seen = { groups = {}, members = {}, jobs = {}, books = {}, missed = {}, ghosts = {},
   events = {}, hashed = {}, meta = {}, streams = {}, paused = {}, lists = {}, aside = {},
+  index = {}, owners = redis.call("SMEMBERS", books .. "saga:queues"),
+  active_wakeups = redis.call("LRANGE", books .. "active", 0, -1),
+  aside_wakeups = redis.call("LRANGE", books .. "paused", 0, -1),
+  finished_wakeups = redis.call("ZRANGE", books .. "completed", 0, -1),
+  failed_wakeups = redis.call("ZRANGE", books .. "failed", 0, -1),
+  ledger_paused = redis.call("HEXISTS", books .. "meta", "paused"),
   parked = redis.call("ZRANGE", books .. "waiting-children", 0, -1, "WITHSCORES"),
   wakeups = redis.call("LRANGE", books .. "wait", 0, -1) }
 for queue, last in pairs(queues) do
@@ -33,6 +39,9 @@ for queue, last in pairs(queues) do
   if redis.call("EXISTS", base .. "meta") == 1 then table.insert(seen.meta, queue) end
   if redis.call("EXISTS", base .. "events") == 1 then table.insert(seen.streams, queue) end
   if redis.call("HEXISTS", base .. "meta", "paused") == 1 then table.insert(seen.paused, queue) end
+  for _, id in ipairs(redis.call("ZRANGE", base .. "groups", 0, -1)) do
+    table.insert(seen.index, { id, queue })
+  end
   seen.lists[queue] = redis.call("LRANGE", base .. "wait", 0, -1)
   seen.aside[queue] = redis.call("LRANGE", base .. "paused", 0, -1)
   found("waiting", redis.call("LRANGE", base .. "wait", 0, -1))
@@ -57,13 +66,11 @@ for _, group in ipairs(groups) do
     if id then table.insert(seen.missed, id) end
   end
   local row = seen.members[#seen.members]
-  local keys = row ~= "" and cjson.decode(row).jobKey or {}
-  for _, key in ipairs(redis.call("HKEYS", books .. group .. "-undo")) do
-    if string.sub(key, 1, #prefix + 1) == prefix .. ":" then table.insert(keys, key) end
-  end
-  for _, key in ipairs(keys) do
-    if redis.call("EXISTS", key) == 1 then
-      table.insert(seen.hashed, string.match(key, "[^:]+$"))
+  for _, key in ipairs(row ~= "" and cjson.decode(row).jobKey or {}) do
+    local queue, id = string.match(key, "^(.*):([^:]+)$")
+    if redis.call("EXISTS", key) == 1 then table.insert(seen.hashed, id) end
+    if redis.call("EXISTS", queue .. ":compensation:" .. id .. "-undo") == 1 then
+      table.insert(seen.hashed, id .. "-undo")
     end
   end
   for _, ledger in ipairs({ books .. group, books .. group .. "-undo" }) do
@@ -96,7 +103,18 @@ class Seen:
     aside: dict[str, list[str]]  # the list `paused` of each queue
     parked: dict[str, float]
     wakeups: list[str]
+    # Entries of the wake-up list that a foreign client moved to other lists of the pseudo queue.
+    active_wakeups: list[str]
+    aside_wakeups: list[str]
+    finished_wakeups: list[str]
+    is_ledger_paused: bool
+    index: set[tuple[str, str]]  # groups, each with the queue whose index lists it
+    owners: set[str]  # the queues that own groups
     events: list[tuple[str, str, Event]]
+
+    @property
+    def stolen(self) -> set[str]:
+        return {*self.active_wakeups, *self.aside_wakeups, *self.finished_wakeups}
 
     def is_woken(self, group_id: str) -> bool:
         return group_id in map(names.group_of_wakeup, self.wakeups)
@@ -145,6 +163,12 @@ def _parse(groups: list[str], seen: dict[str, Any]) -> Seen:
             token: float(score) for token, score in zip(parked[::2], parked[1::2], strict=True)
         },
         wakeups=list(seen["wakeups"]),
+        active_wakeups=list(seen["active_wakeups"]),
+        aside_wakeups=list(seen["aside_wakeups"]),
+        finished_wakeups=[*seen["finished_wakeups"], *seen["failed_wakeups"]],
+        is_ledger_paused=bool(seen["ledger_paused"]),
+        index={(group_id, queue) for group_id, queue in seen["index"]},
+        owners=set(seen["owners"]),
         events=[
             (queue, event_id, dict(zip(fields[::2], fields[1::2], strict=True)))
             for queue, entries in seen["events"]

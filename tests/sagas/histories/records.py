@@ -38,8 +38,8 @@ class Records:
         self.events: dict[str, list[str]] = {}
         self.undos_added: Counter[str] = Counter()
         self.last_event = dict.fromkeys(QUEUES, "0-0")
-        # Entries of the wake-up list that a foreign worker took.
-        self.stolen: set[str] = set()
+        # Entries of the wake-up list that a foreign worker took, and its tokens.
+        self.thieves: dict[str, str] = {}
         # The groups that new events name, and the last event that was followed, by queue.
         self.hinted: dict[str, set[str]] = {queue: set() for queue in QUEUES}
         self.followed = dict.fromkeys(QUEUES, "0-0")
@@ -86,6 +86,10 @@ class Records:
     def group_of(self, job: Job) -> Group | None:
         return self.groups.get(job.id.split("-")[0])
 
+    def is_indexed(self, group: Group) -> bool:
+        """Return whether a resync finds the group even if it is not parked."""
+        return (group.id, group.queue) in self.seen.index and group.queue in self.seen.owners
+
     def forget_history(self, queue: str) -> None:
         """Record that the event stream of a queue was deleted."""
         for job in self.jobs:
@@ -116,8 +120,9 @@ class Records:
         self.seen = self.do(self.looker.look(self.last_event, list(dict.fromkeys(groups))))
         self.before = before or self.seen
         for queue in self.before.streams - self.seen.streams:
-            # Only the removal of the last group that used the queue deletes it.
-            jobs = [job for group in self.groups.values() for job in group.jobs]
+            # Only the removal of the last readable group that used the queue deletes it.
+            groups_ = [group for group in self.groups.values() if not group.broken]
+            jobs = [job for group in groups_ for job in group.jobs]
             users = {job.id for job in jobs if job.queue == queue and job.history}
             assert not users or self.deleting, f"the events of {users} were deleted"
             self.forget_history(queue)

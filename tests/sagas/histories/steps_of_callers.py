@@ -3,10 +3,16 @@
 from collections.abc import Coroutine
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from jobgroup.errors import GroupExistsError, GroupRemovedError, InvalidGroupStateError
+from jobgroup.errors import (
+    GroupExistsError,
+    GroupNotFoundError,
+    GroupRemovedError,
+    InvalidGroupStateError,
+)
 from tests.sagas.histories.definitions import Definition, definitions, planned
 from tests.sagas.histories.steps import Steps, pick, which
 
@@ -27,9 +33,10 @@ class CallerSteps(Steps):
         definition = self.world.definitions[group_id]
         again = definition if same else [*definition, {"queue": "a", "opts": {}, "when": None}]
         (answer,) = self.world.do(self.world.store.create([planned(group_id, again)]))
-        if group_id not in self.world.groups:
+        group = self.world.groups.get(group_id)
+        if group is None:
             assert isinstance(answer, GroupRemovedError)
-        elif same:
+        elif same and not group.broken:
             assert answer is False
         else:
             assert isinstance(answer, GroupExistsError)
@@ -39,6 +46,9 @@ class CallerSteps(Steps):
     def cancel(self, n: int) -> None:
         group = pick(self.world.groups.values(), n)
         if group is None:
+            return
+        if group.broken:
+            self.is_not_found(self.world.store.cancel(group.id))
             return
         was_active = group.state == "ACTIVE"
         entries = self.world.seen.wakeups.count(group.id)
@@ -54,6 +64,9 @@ class CallerSteps(Steps):
         group = pick(self.world.groups.values(), n)
         if group is None:
             return
+        if group.broken:
+            self.is_not_found(self.world.store.remove(group.id))
+            return
         refused = self.is_refused(self.world.store.remove(group.id))
         assert refused == (not group.ended)
         if not refused:
@@ -64,7 +77,7 @@ class CallerSteps(Steps):
     def begin_removal(self, n: int) -> None:
         """Make only the first call of a removal."""
         world = self.world
-        group = pick((group for group in world.groups.values() if group.ended), n)
+        group = pick((each for each in world.groups.values() if each.ended and not each.broken), n)
         if group is None:
             return
         held = {job.id for job in group.jobs if job.locked}
@@ -83,6 +96,12 @@ class CallerSteps(Steps):
             self.world.observe()  # active jobs may have ended since the removal began
             self.world.forget(group_id)
             self.world.look()
+
+    def is_not_found(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Check that a call does not find a group of which somebody deleted keys."""
+        with pytest.raises(GroupNotFoundError):
+            self.world.do(work)
+        self.world.look()
 
     def is_refused(self, work: Coroutine[Any, Any, Any]) -> bool:
         try:

@@ -92,6 +92,19 @@ class StockQueue:
         _, job_id, *_ = await self.backend.moveToActive(token, self.opts)
         return str(job_id)
 
+    async def finish(self, job_id: str, token: str, completes: bool, kept: bool) -> bool:
+        """Finish a job that was stolen; return False if BullMQ refuses it."""
+        job, scripts = Job(self, "stolen", {}, {}, job_id), self.backend.scripts
+        keep = {"count": 1000 if kept else 0}
+        try:
+            if completes:
+                await scripts.moveToCompleted(job, None, keep, token, False)
+            else:
+                await scripts.moveToFailed(job, "broken", keep, token, False)
+        except (TypeError, UnrecoverableError):
+            return False
+        return True
+
     async def lose_worker(self, job_id: str) -> None:
         """Delete the lock of a job, as if its worker had died."""
         await self._connection.conn.delete(self.backend.toKey(f"{job_id}:lock"))

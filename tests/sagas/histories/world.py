@@ -4,6 +4,8 @@ Stock BullMQ code (stock_queue.py), the scripts and the store change Redis. A st
 change in the model (job_model.py, group_model.py), and `check` compares both.
 """
 
+from collections.abc import Iterable
+
 from jobgroup.model import names
 from jobgroup.model.clock import GRACE
 from jobgroup.store.replies import SettleResult
@@ -39,6 +41,20 @@ class World(Checks):
         job.lose_list()
         if group := self.group_of(job):
             group.unheard = True
+
+    def miss_wakeups(self, entries: Iterable[str]) -> None:
+        """Record that a driver does not see these entries of the wake-up list."""
+        for group in self.of_wakeups(entries):
+            group.unheard = True
+
+    def lose_wakeups(self, entries: Iterable[str]) -> None:
+        """Record that these entries of the wake-up list are gone."""
+        for group in self.of_wakeups(entries):
+            group.unheard = group.unwoken = True
+
+    def of_wakeups(self, entries: Iterable[str]) -> list[Group]:
+        ids = set(map(names.group_of_wakeup, entries))
+        return [group for group in self.groups.values() if group.id in ids]
 
     def detach(self, member: Member) -> None:
         """Record that a member was removed from its parent, which causes no wake-up."""
@@ -89,6 +105,8 @@ class World(Checks):
         """Change the model as a review of all groups changes Redis."""
         self.observe()
         for group in [*self.groups.values(), *self.leaving.values()]:
+            if group.broken:
+                continue
             if self.seen.groups[group.id] is None:
                 self.discard(group)
                 continue
@@ -133,7 +151,7 @@ class World(Checks):
             raise settled
         self.observe()
         group = self.groups.get(group_id)
-        assert settled is not None or group is None
+        assert settled is not None or group is None or group.broken
         if settled is not None and group is not None:
             self.note_settled(group, request, settled.more, patient)
         self.check()
