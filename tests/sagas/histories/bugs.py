@@ -216,4 +216,81 @@ BUGS = {
         'for _, list in ipairs({ "active", "paused" }) do',
         'for _, list in ipairs({ "paused" }) do',
     ),
+    # Keys and lists that people and foreign clients delete or use.
+    "a resync that meets a late completion calls it a repair": Bug(
+        "includes/settle_and_park.lua", '    and not (before == "COMPENSATING" and was_open > 0)\n'
+    ),
+    "a restored ledger lacks completed members without a hash": Bug(
+        "includes/restore_parent.lua",
+        'if status == "completed" then redis.call("HSETNX", k.done, key, "null") end',
+    ),
+    "a restored ledger takes completed members for open ones": Bug(
+        "includes/restore_entry.lua",
+        'if job[1] == sealed or redis.call("ZSCORE", base .. "completed", id) then',
+        "if false then",
+    ),
+    "the ledger of undos is not restored": Bug(
+        "includes/settle.lua",
+        'if redis.call("EXISTS", k.undo) == 0 then restore_undos(k, prefix) end',
+    ),
+    "a group without its parent is not found": Bug(
+        "find_unparked.lua",
+        'if not redis.call("ZSCORE", parked, entry.member) then',
+        "if false then",
+    ),
+    "the index stays deleted": Bug(
+        "review_groups.lua",
+        'if redis.call("ZADD", k.index, "NX", group.createdAt, gid) == 1 then',
+        "if false then",
+    ),
+    "a group outlives its owning queue": Bug(
+        "review_groups.lua", "discard_group(k, gid, queue, now, remembers)"
+    ),
+    "the size of a ledger is not checked": Bug(
+        "find_short.lua", "size(parent) < group[1] - (group[2] or 0)", "false"
+    ),
+    "the size of a ledger of undos is not checked": Bug(
+        "find_short.lua", "undos > 0 and size(", "false and size("
+    ),
+    "a wake-up that a foreign worker finished is lost": Bug(
+        "reclaim_wakeups.lua", '{ "completed", "failed", "delayed", "prioritized" }', "{}"
+    ),
+    "wake-ups that were set aside are lost": Bug(
+        "reclaim_wakeups.lua",
+        'for _, list in ipairs({ "active", "paused" }) do',
+        'for _, list in ipairs({ "active" }) do',
+    ),
+    "the pseudo queue stays paused": Bug(
+        "reclaim_wakeups.lua", 'redis.call("HDEL", base .. "meta", "paused") == 1', "false"
+    ),
+    "events of removals are ignored": Bug("read_hints.lua", 'kind == "removed" or '),
+    "events of retries are ignored": Bug(
+        "read_hints.lua",
+        ' or (kind == "waiting" and (prev == "completed" or prev == "failed"))',
+    ),
+    "a refusal is forgotten with the hash of its member": Bug(
+        "includes/trace_members.lua",
+        'redis.call("HSET", k.parent, "refused:" .. key, redis.call("ZSCORE", k.failed, key))',
+    ),
+    "a refusal hides a later failure": Bug(
+        "includes/outcome_of.lua",
+        'redis.call("HGET", k.parent, "refused:" .. key) ~= failed_at',
+        'redis.call("HEXISTS", k.parent, "refused:" .. key) == 0',
+    ),
+    "a member that was removed from its parent is lost": Bug(
+        "includes/ledgers.lua",
+        "if not job[1] or not job[2] or (job[3] and job[3] ~= k.parent) then",
+        "if true then",
+    ),
+    "members of a queue that 5.x paused wait in the wrong list": Bug(
+        "includes/waiting_list.lua",
+        'if list_length(base .. "paused") > 0 then return base .. "paused" end',
+    ),
+    "members of a queue that 6.x paused wait in the wrong list": Bug(
+        "includes/waiting_list.lua",
+        'redis.call("EXISTS", base .. "wait") == 0 and ',
+    ),
+    "members that a resume left behind stay there": Bug(
+        "includes/release_paused.lua", 'list_length(base .. "paused") == 0 or', "true or"
+    ),
 }

@@ -79,6 +79,13 @@ class Checks(Records):
             looked_at = looked_at or (group.unwoken and self.is_indexed(group))
             assert looked_at, f"no wake-up and no resync will settle {group.id}"
 
+    def check_lists(self) -> None:
+        """Check that a call added jobs only to the list of a paused queue that is used already."""
+        for queue in self.before.paused & self.seen.paused:
+            wait, aside = self.before.lists[queue], self.before.aside[queue]
+            assert wait or not aside or not self.seen.lists[queue], f"{queue}: a resume loses jobs"
+            assert aside or not wait or not self.seen.aside[queue], f"{queue}: a resume loses jobs"
+
     def check_answer(self, state: GroupState, derived: str) -> None:
         """Check that the answer of get_group_state does not contradict itself."""
         assert derived == state.state or not state.ended

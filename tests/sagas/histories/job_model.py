@@ -105,7 +105,7 @@ class Job:
     def retry(self, booked: bool = True) -> None:
         """Retry the job manually; the bulk retry of 5.x does not change the ledger."""
         is_in_ledger = (self.place, self.book) in {("failed", "failed"), ("completed", "done")}
-        if booked and is_in_ledger and not self.sealed:
+        if booked and is_in_ledger and self.names_parent and not self.sealed:
             self.book = "open"
         if self.place == "completed":
             self.valued = False

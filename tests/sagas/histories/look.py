@@ -20,7 +20,7 @@ local prefix, queues, groups = ARGV[1], cjson.decode(ARGV[2]), cjson.decode(ARGV
 local books = prefix .. ":_jobgroups:"
 local seen = { groups = {}, members = {}, jobs = {}, books = {}, missed = {}, ghosts = {},
   events = {}, hashed = {}, meta = {}, streams = {}, paused = {}, lists = {}, aside = {},
-  index = {}, owners = redis.call("SMEMBERS", books .. "saga:queues"),
+  index = {}, exists = {}, owners = redis.call("SMEMBERS", books .. "saga:queues"),
   active_wakeups = redis.call("LRANGE", books .. "active", 0, -1),
   aside_wakeups = redis.call("LRANGE", books .. "paused", 0, -1),
   finished_wakeups = redis.call("ZRANGE", books .. "completed", 0, -1),
@@ -37,6 +37,11 @@ for queue, last in pairs(queues) do
     end
   end
   if redis.call("EXISTS", base .. "meta") == 1 then table.insert(seen.meta, queue) end
+  local kinds = { "wait", "paused", "active", "delayed", "prioritized", "completed", "failed" }
+  for n, kind in ipairs(kinds) do kinds[n] = base .. kind end
+  if redis.call("EXISTS", base .. "meta", unpack(kinds)) > 0 then
+    table.insert(seen.exists, queue)
+  end
   if redis.call("EXISTS", base .. "events") == 1 then table.insert(seen.streams, queue) end
   if redis.call("HEXISTS", base .. "meta", "paused") == 1 then table.insert(seen.paused, queue) end
   for _, id in ipairs(redis.call("ZRANGE", base .. "groups", 0, -1)) do
@@ -97,6 +102,7 @@ class Seen:
     missed: set[str]  # active members that the scripts found without a worker
     hashed: set[str]  # members and undos that have a hash
     meta: set[str]  # queues that have their hash of settings
+    exists: set[str]  # queues that have that hash or any job
     streams: set[str]  # queues that have events
     paused: set[str]  # queues that are paused
     lists: dict[str, list[str]]  # the list `wait` of each queue
@@ -155,6 +161,7 @@ def _parse(groups: list[str], seen: dict[str, Any]) -> Seen:
         missed=set(seen["missed"]),
         hashed=set(seen["hashed"]),
         meta=set(seen["meta"]),
+        exists=set(seen["exists"]),
         streams=set(seen["streams"]),
         paused=set(seen["paused"]),
         lists={queue: list(ids) for queue, ids in seen["lists"].items()},

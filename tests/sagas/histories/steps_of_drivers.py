@@ -89,6 +89,8 @@ class DriverSteps(Steps):
         assert not world.seen.stolen
         assert not world.seen.is_ledger_paused
         assert stolen <= set(world.seen.wakeups), "a foreign client keeps wake-ups"
+        had_ended = [each for each in world.groups.values() if each.ended and not each.broken]
+        unchanged = [each for each in world.groups.values() if not each.unheard]
         # A group that is in no list is restored by the first pass, and reviewed by the second.
         passes = 2 if any(each.broken or each.unwoken for each in world.groups.values()) else 1
 
@@ -99,6 +101,12 @@ class DriverSteps(Steps):
             world.do(review.review_everything())
         world.note_review()
         world.check()
+        for group in had_ended:
+            kept = group.id in world.groups and group.state != "FAILED_COMPENSATION"
+            assert not kept or group.queue in world.seen.exists, f"{group.id} was not discarded"
+        for job in [job for group in unchanged for job in group.jobs if job.book == "open"]:
+            left = job.id in world.seen.aside[job.queue] and job.queue not in world.seen.paused
+            assert not left, f"no worker can take {job.id}"
         world.empty_wakeups()
         for group in world.groups.values():
             assert not group.broken, f"{group.id} was not restored"

@@ -110,6 +110,12 @@ class PeopleSteps(Steps):
         world.look()
 
     @rule(queue=queues)
+    def resume_by_hand(self, queue: str) -> None:
+        """Resume a queue, but leave jobs in the list `paused`."""
+        self.world.do(self.world.queues[queue].resume_by_hand())
+        self.world.look()
+
+    @rule(queue=queues)
     def obliterate(self, queue: str) -> None:
         """Delete a queue with all its jobs and its events."""
         world = self.world

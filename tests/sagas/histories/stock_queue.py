@@ -178,6 +178,13 @@ class StockQueue:
             keys=keys, args=["paused" if paused else "resumed"]
         )
 
+    async def resume_by_hand(self) -> None:
+        """Resume the queue without moving jobs from the list `paused`.
+
+        The Python client leaves jobs there if there are more than 7,000.
+        """
+        await self._connection.conn.hdel(self.backend.toKey("meta"), "paused")
+
     async def obliterate(self) -> None:
         """Delete the queue with all its jobs, also active ones."""
         await self.backend.pause(True)

@@ -26,6 +26,7 @@ class World(Checks):
         self.events[group_id] = []
         assert self.do(self.store.create([planned(group_id, definition)])) == [True]
         self.look()
+        self.check_lists()
 
     def vanish(self, job: Job, booked: bool = True) -> None:
         """Record that a job was removed manually, which causes no wake-up."""
@@ -154,6 +155,7 @@ class World(Checks):
         assert settled is not None or group is None or group.broken
         if settled is not None and group is not None:
             self.note_settled(group, request, settled.more, patient)
+            self.check_lists()
         self.check()
         return settled is not None and settled.repaired
 
