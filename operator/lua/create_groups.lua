@@ -78,7 +78,7 @@ local function create_group(digest, plan)
       templates[#templates + 1] = member.name
     end
   end
-  redis.call("HSET", k.parent, "queue", owning_queue, unpack(group.parent))
+  redis.call("HSET", k.parent, "queue", owning_queue, "total", #members, unpack(group.parent))
   call_in_batches("SADD", k.open, job_keys)
   call_in_batches("HSET", k.templates, templates)
   call_in_batches("HSET", k.jobs, statuses)

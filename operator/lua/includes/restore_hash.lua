@@ -1,6 +1,7 @@
 --[[
   Restore the hash of a running group from its ledger, and request to give the group up: removeAllQueueData of
-  its owning queue has deleted the hash together with all jobs of that queue.
+  its owning queue has deleted the hash together with all jobs of that queue. Members that the ledger does not
+  show were cancelled or removed; they count as cancelled.
 
   Returns whether there was anything to restore.
 ]]
@@ -23,15 +24,19 @@ local function restore_hash(k, prefix, gid, queue, now)
   add(redis.call("SMEMBERS", k.open), "pending")
   add(redis.call("HKEYS", k.done), "completed")
   add(redis.call("ZRANGE", k.failed, 0, -1), "failed")
-  if #statuses == 0 then return false end
-
   local undos = #ledgers.undos(k, prefix).list()
+  if #statuses == 0 and undos == 0 then return false end
+
+  local known = #statuses / 2
+  local stored = redis.call("HMGET", k.parent, "total", "requested", "owner", "resource")
+  local total = tonumber(stored[1] or known)
+  -- A group that was given up stays so, even if the ledger only shows completed members.
+  local state = (undos > 0 or stored[2]) and "COMPENSATING" or "ACTIVE"
   redis.call("HSET", k.parent, "requested", "keys of the queue " .. queue .. " were deleted")
-  redis.call("HSET", k.group, "name", name, "state", undos > 0 and "COMPENSATING" or "ACTIVE",
-    "createdAt", now, "updatedAt", now, "totalJobs", #statuses / 2, "completedCount", "0", "failedCount", "0",
-    "cancelledCount", "0", "compensation", "{}", "revision", "1", "undoCount", undos, "failedAt", now)
-  local owner = redis.call("HMGET", k.parent, "owner", "resource")
-  if owner[2] then redis.call("HSET", k.group, "owner", owner[1], "resource", owner[2]) end
+  redis.call("HSET", k.group, "name", name, "state", state,
+    "createdAt", now, "updatedAt", now, "totalJobs", total, "completedCount", "0", "failedCount", "0",
+    "cancelledCount", total - known, "compensation", "{}", "revision", "1", "undoCount", undos, "failedAt", now)
+  if stored[4] then redis.call("HSET", k.group, "owner", stored[3], "resource", stored[4]) end
   call_in_batches("HSET", k.jobs, statuses)
   -- The queue exists again, as the group does: a review would delete a group whose queue is gone.
   redis.call("HSETNX", prefix .. ":" .. queue .. ":meta", "opts.maxLenEvents", "10000")

@@ -7,8 +7,8 @@
 -- @include names
 -- @include restore_entry
 local function restore_parent(k, prefix, queue)
-  local stored = redis.call("HMGET", k.group, "owner", "resource", "format")
-  redis.call("HSET", k.parent, "queue", queue, "owner", stored[1] or names.headless)
+  local stored = redis.call("HMGET", k.group, "owner", "resource", "format", "totalJobs")
+  redis.call("HSET", k.parent, "queue", queue, "total", stored[4], "owner", stored[1] or names.headless)
   if stored[2] then redis.call("HSET", k.parent, "resource", stored[2]) end
   if stored[3] then redis.call("HSET", k.parent, "format", stored[3]) end
   local statuses = redis.call("HGETALL", k.jobs)

@@ -66,7 +66,10 @@ local function settle_and_park(prefix, gid, queue, token, request, grace)
       redis.call("LREM", k.wakeups, 1, token)
       -- find_unparked finds a group that is not parked, if its hash is left.
       redis.call("ZREM", k.parked, gid, names.undo_id(gid))
-      if known then redis.call("UNLINK", unpack(owned_keys(k))) end
+      if known then
+        redis.call("UNLINK", unpack(owned_keys(k)))
+        if redis.call("ZCARD", k.index) == 0 then redis.call("SREM", k.queues, known) end
+      end
       return false
     end
   end

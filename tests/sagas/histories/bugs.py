@@ -293,4 +293,28 @@ BUGS = {
     "members that a resume left behind stay there": Bug(
         "includes/release_paused.lua", 'list_length(base .. "paused") == 0 or', "true or"
     ),
+    "a restored group forgets that it was given up": Bug(
+        "includes/restore_hash.lua", "(undos > 0 or stored[2])", "undos > 0"
+    ),
+    "a restored group continues": Bug(
+        "includes/restore_hash.lua",
+        'redis.call("HSET", k.parent, "requested", "keys of the queue " .. queue',
+        'local _ = ("keys of the queue " .. queue',
+    ),
+    "a restored group forgets members": Bug(
+        "includes/restore_hash.lua", '"totalJobs", total,', '"totalJobs", known,'
+    ),
+    "a running group whose hash was deleted is lost": Bug(
+        "includes/settle_and_park.lua",
+        "restored = restore_hash(k, prefix, gid, known, now)",
+        "restored = false and restore_hash",
+    ),
+    "an ended group whose hash was deleted is restored": Bug(
+        "includes/settle_and_park.lua",
+        'if redis.call("ZSCORE", k.ended, gid) then',
+        "if false then",
+    ),
+    "an ended group whose hash was deleted leaves its ledger": Bug(
+        "review_groups.lua", "(problem or (state ~=", "((state ~="
+    ),
 }

@@ -49,14 +49,14 @@ class Checks(Records):
         read = self.seen.groups[group.id]
         if group.broken:
             assert read is None
-            assert self.is_indexed(group), f"no resync will find {group.id}"
+            assert self.will_be_found(group), f"no resync will find {group.id}"
             return
         assert read is not None
         derived, state = read.derived, read.group
         same("state", state.state, group.state)
         self.check_answer(state, derived)
         same("counts", {name: getattr(state, name) for name in group.counts}, group.counts)
-        statuses = {member.id: member.status for member in group.members}
+        statuses = {m.id: m.status for m in group.members if not m.unlisted}
         same("statuses", {name: self.seen.statuses[name] for name in statuses}, statuses)
         same("events", self.events[group.id], group.events)
         assert (state.finished_at is not None) == group.ended
@@ -73,11 +73,15 @@ class Checks(Records):
                 started = member.entered or member.ats > 1 or unknown
                 assert member.ever_completed or (member.when == "Started" and started)
         if not group.ended:
-            stolen = set(map(names.group_of_wakeup, self.seen.stolen))
-            looked_at = group.id in self.seen.parked or self.seen.is_woken(group.id)
-            looked_at = looked_at or group.id in stolen
-            looked_at = looked_at or (group.unwoken and self.is_indexed(group))
-            assert looked_at, f"no wake-up and no resync will settle {group.id}"
+            found = self.will_be_found(group)
+            assert found, f"no wake-up and no resync will settle {group.id}"
+
+    def will_be_found(self, group: Group) -> bool:
+        """Return whether a driver or a resync will settle the group."""
+        if group.parentless or group.unwoken:
+            return self.is_indexed(group)
+        stolen = set(map(names.group_of_wakeup, self.seen.stolen))
+        return group.id in self.seen.parked or self.seen.is_woken(group.id) or group.id in stolen
 
     def check_lists(self) -> None:
         """Check that a call added jobs only to the list of a paused queue that is used already."""
@@ -110,7 +114,7 @@ class Checks(Records):
     def check_removed(self) -> None:
         """Check that removed groups left their tombstones and nothing else."""
         books, left = f"{self.prefix}:_jobgroups", set(self.do(self.keys()))
-        tombs = {f"{books}:tomb:{group_id}" for group_id in self.definitions}
+        tombs = {f"{books}:tomb:{group_id}" for group_id in self.definitions.keys() - self.lost}
         of_bullmq = {f"{books}:{name}" for name in ("events", "marker", "meta")}
         assert {key for key in left if key.startswith(books)} - tombs <= of_bullmq
         assert tombs <= left

@@ -40,6 +40,12 @@ class Group:
     # Whether somebody deleted the pseudo parent of its members, or of its undos.
     parentless: bool = False
     undos_parentless: bool = False
+    # Whether somebody deleted its hash, together with all keys of its owning queue.
+    hashless: bool = False
+    # Whether its hash was restored, without the digest of its definition.
+    has_no_digest: bool = False
+    # Why it was given up, if no failed member was the cause.
+    requested: str = ""
     # Whether a failed member gave it up; if not, `reason` is the cause.
     failed_first: bool = False
     reason: str = ""
@@ -61,7 +67,18 @@ class Group:
     @property
     def broken(self) -> bool:
         """Whether it cannot be read or settled before a resync restores it."""
-        return self.parentless
+        return self.parentless or self.hashless
+
+    @property
+    def is_half_lost(self) -> bool:
+        """Whether it could not be restored if somebody also deleted its hash."""
+        forgotten = any(undo.forgotten for undo in self.undos)
+        return self.parentless or self.undos_parentless or self.unwoken or forgotten
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether somebody deleted its hash, and its ledgers show nothing of it."""
+        return self.hashless and not self.undos and all(m.book == "nowhere" for m in self.members)
 
     @property
     def jobs(self) -> list[Job]:
@@ -121,11 +138,25 @@ class Group:
                 undo.book = "nowhere"
         else:
             self.parentless = self.retention_applied = True
+            self.requested = ""
             for member in self.members:
                 member.lose_records()
 
+    def lose_hash(self) -> None:
+        """Lose the group's hash and its events."""
+        self.hashless = self.unheard = True
+        self.events.clear()
+
     def _restore(self) -> None:
-        """Restore the ledgers from the queues, as far as they show the jobs."""
+        """Restore the hash from the ledgers, and the ledgers from the queues."""
+        if self.hashless:
+            self.hashless, self.has_no_digest = False, True
+            self.state = "COMPENSATING" if self.undos or self.requested else "ACTIVE"
+            self.requested = f"keys of the queue {self.queue} were deleted"
+            self.failed_first, self.reason = False, ""
+            for member in self.members:
+                if member.book == "nowhere":
+                    member.cancelled = member.unlisted = True
         if self.parentless:
             for member in self.members:
                 if not member.cancelled:
@@ -141,6 +172,7 @@ class Group:
     def settle(self, chosen: Chosen, budget: int, request: str = "", patient: bool = True) -> None:
         """Settle with one call, which may drop and undo at most `budget` members."""
         self._restore()
+        request = request or (self.requested if self.state == "ACTIVE" else "")
         self._harvest()
         failing = self.state == "ACTIVE" and not self._all_done and (self._failed or bool(request))
         given_up = failing or self.state in {"COMPENSATING", "FAILED", "FAILED_COMPENSATION"}
@@ -152,21 +184,23 @@ class Group:
             wanting = [m for m in self.members if m.wants_undo and m not in self.reruns]
             for member in _pick(wanting, chosen.undone, budget, chosen.more):
                 member.undo = undo_of(member)
-        for undo in self.undos:
-            if not undo.forgotten:
-                _correct(undo)
+        for undo in (undo for undo in self.undos if not undo.forgotten):
+            _correct(undo)
         self._decide(failing, request, chosen.more)
         if self.ended and not chosen.more and not self.retention_applied:
-            self.retention_applied = True
-            for member in self.members:
-                if member.place in member.unkept:
-                    member.place = "gone"
+            self._apply_retention()
         self.unwoken = False
         for member in self.members:
             member.recorded = member.recorded or member.book == "done"
         # Only a review notices a job in no list.
         self.unheard = any(job.place == "lost" and job.book == "open" for job in self.jobs)
         self.final_counts = self.current_counts
+
+    def _apply_retention(self) -> None:
+        self.retention_applied = True
+        for member in self.members:
+            if member.place in member.unkept:
+                member.place = "gone"
 
     @property
     def _all_done(self) -> bool:
@@ -232,6 +266,7 @@ class Group:
             self._enter("COMPLETED", "group:completed")
         elif failing:
             self.failed_first, self.reason = self._failed, request
+            self.requested = request or self.requested
             effects = self.undos or any(m.book in {"done", "open"} for m in self.members)
             if effects:
                 self._enter("COMPENSATING", "group:compensating")

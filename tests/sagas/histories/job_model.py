@@ -142,6 +142,7 @@ class Member(Job):
     maybe_started: bool = False  # the scripts recorded that it may have started
     missed: bool = False  # seen active without a worker
     detached: bool = False  # somebody removed it from its parent
+    unlisted: bool = False  # its group was restored without it
     recorded: bool = False  # the group's hash shows that it completed
     unkept: frozenset[str] = frozenset()  # places from which retention removes it
 

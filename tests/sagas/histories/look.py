@@ -20,7 +20,7 @@ local prefix, queues, groups = ARGV[1], cjson.decode(ARGV[2]), cjson.decode(ARGV
 local books = prefix .. ":_jobgroups:"
 local seen = { groups = {}, members = {}, jobs = {}, books = {}, missed = {}, ghosts = {},
   events = {}, hashed = {}, meta = {}, streams = {}, paused = {}, lists = {}, aside = {},
-  index = {}, exists = {}, owners = redis.call("SMEMBERS", books .. "saga:queues"),
+  index = {}, exists = {}, parents = {}, owners = redis.call("SMEMBERS", books .. "saga:queues"),
   active_wakeups = redis.call("LRANGE", books .. "active", 0, -1),
   aside_wakeups = redis.call("LRANGE", books .. "paused", 0, -1),
   finished_wakeups = redis.call("ZRANGE", books .. "completed", 0, -1),
@@ -64,6 +64,7 @@ local function noted(book, members)
   end
 end
 for _, group in ipairs(groups) do
+  if redis.call("EXISTS", books .. group) == 1 then table.insert(seen.parents, group) end
   table.insert(seen.groups, read_group({ books .. group }, { prefix, group }) or "")
   table.insert(seen.members, read_jobs({ books .. group }, { prefix, group }) or "")
   for _, field in ipairs(redis.call("HKEYS", books .. group)) do
@@ -114,6 +115,7 @@ class Seen:
     aside_wakeups: list[str]
     finished_wakeups: list[str]
     is_ledger_paused: bool
+    parents: set[str]  # groups that have their pseudo parent
     index: set[tuple[str, str]]  # groups, each with the queue whose index lists it
     owners: set[str]  # the queues that own groups
     events: list[tuple[str, str, Event]]
@@ -174,6 +176,7 @@ def _parse(groups: list[str], seen: dict[str, Any]) -> Seen:
         aside_wakeups=list(seen["aside_wakeups"]),
         finished_wakeups=[*seen["finished_wakeups"], *seen["failed_wakeups"]],
         is_ledger_paused=bool(seen["ledger_paused"]),
+        parents=set(seen["parents"]),
         index={(group_id, queue) for group_id, queue in seen["index"]},
         owners=set(seen["owners"]),
         events=[

@@ -27,6 +27,8 @@ class Records:
         self.looker = ground.kits[budget].looker
         self.definitions: dict[str, Definition] = {}
         self.groups: dict[str, Group] = {}
+        # Groups of which nothing was left, so that not even a tombstone exists.
+        self.lost: set[str] = set()
         # Groups whose removal has begun: only the rest of the removal is still checked.
         self.leaving: dict[str, Group] = {}
         # Jobs that were active when the removal of their group began; the removal may skip them.

@@ -12,6 +12,7 @@ from jobgroup.errors import (
     GroupNotFoundError,
     GroupRemovedError,
     InvalidGroupStateError,
+    RedisStateLostError,
 )
 from tests.sagas.histories.definitions import Definition, definitions, planned
 from tests.sagas.histories.steps import Steps, pick, which
@@ -30,13 +31,17 @@ class CallerSteps(Steps):
     def create_again(self, n: int, same: bool) -> None:
         """Create a group again: Redis refuses it or does not change it."""
         group_id = self.any_id(n)
+        if group_id in self.world.lost:
+            return
         definition = self.world.definitions[group_id]
         again = definition if same else [*definition, {"queue": "a", "opts": {}, "when": None}]
         (answer,) = self.world.do(self.world.store.create([planned(group_id, again)]))
         group = self.world.groups.get(group_id)
         if group is None:
             assert isinstance(answer, GroupRemovedError)
-        elif same and not group.broken:
+        elif group.hashless:
+            assert isinstance(answer, RedisStateLostError)
+        elif same and not group.broken and not group.has_no_digest:
             assert answer is False
         else:
             assert isinstance(answer, GroupExistsError)

@@ -125,16 +125,21 @@ class PeopleSteps(Steps):
                 world.vanish(job)
         world.look(deleting=True)
 
-    @rule()
-    def delete_keys(self) -> None:
-        """Delete all keys of a queue that owns no group, and of its queue of undos."""
+    @rule(queue=st.sampled_from(["a", "b"]))
+    def delete_keys(self, queue: str) -> None:
+        """Delete all keys of a queue, of its queue of undos and of the groups that it owns."""
         world = self.world
-        if any(each.queue == "b" for each in [*world.groups.values(), *world.leaving.values()]):
+        groups = [group for group in world.groups.values() if group.queue == queue]
+        is_leaving = any(group.queue == queue for group in world.leaving.values())
+        if is_leaving or any(group.is_half_lost for group in groups):
             return
-        world.do(world.queues["b"].delete_keys())
+        world.do(world.queues[queue].delete_keys())
         for job in world.jobs:
-            if job.queue in {"b", "b:compensation"} and job.hashed:
+            if job.queue in {queue, f"{queue}:compensation"} and job.hashed:
                 world.vanish(job, booked=False)
+        for group in groups:
+            group.lose_hash()
+            world.events[group.id].clear()
         world.look(deleting=True)
 
     @rule(queue=queues)

@@ -85,7 +85,9 @@ class World(Checks):
             job.book = "nowhere"
             is_let_go = job.id in self.let_go and job.place != "gone"
             is_stuck = job.place == "waiting" and job.queue in self.long_queues
-            if is_stuck and job.id in listed:
+            if isinstance(job, Member) and job.unlisted and job.hashed:
+                self.strays.append(job)
+            elif is_stuck and job.id in listed:
                 job.doomed = job.unkept_if_failed = True
                 self.strays.append(job)
             elif (job.place == "active" and job.locked) or is_let_go:
@@ -93,9 +95,14 @@ class World(Checks):
 
     def discard(self, group: Group) -> None:
         """Record that a group was deleted because its owning queue was; its jobs stay."""
-        ended = group.ended and group.state != "FAILED_COMPENSATION"
+        ended = group.ended and (group.hashless or group.state != "FAILED_COMPENSATION")
         assert ended, f"{group.id} is {group.state}, but it was discarded"
-        assert group.queue not in self.seen.meta, f"the queue of {group.id} exists"
+        exists = group.queue in self.seen.meta and not group.hashless
+        assert not exists, f"the queue of {group.id} exists"
+        self.let_go_jobs(group)
+
+    def let_go_jobs(self, group: Group) -> None:
+        """Record that a group does not exist any more, and that its jobs do."""
         self.groups.pop(group.id, None)
         self.leaving.pop(group.id, None)
         for job in group.jobs:
@@ -106,12 +113,16 @@ class World(Checks):
         """Change the model as a review of all groups changes Redis."""
         self.observe()
         for group in [*self.groups.values(), *self.leaving.values()]:
+            if group.hashless and group.id not in self.seen.parents:
+                self.discard(group)
             if group.broken:
                 continue
             if self.seen.groups[group.id] is None:
                 self.discard(group)
                 continue
             for job in group.jobs:
+                if isinstance(job, Member) and job.unlisted:
+                    continue
                 if job.place == "lost" and job.id not in self.seen.hashed:
                     job.vanish()
                     if isinstance(job, Member):
@@ -153,6 +164,9 @@ class World(Checks):
         self.observe()
         group = self.groups.get(group_id)
         assert settled is not None or group is None or group.broken
+        if settled is None and group is not None and group.is_lost and not group.ended:
+            self.lost.add(group.id)
+            self.let_go_jobs(group)
         if settled is not None and group is not None:
             self.note_settled(group, request, settled.more, patient)
             self.check_lists()
