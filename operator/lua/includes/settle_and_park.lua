@@ -19,6 +19,7 @@
 -- @include snapshot
 -- @include split_job_key
 -- @include saga
+-- @include state_scores
 -- In a long list, an entry is not searched: the drivers are busy with wake-ups.
 local function is_woken(k, gid)
   return redis.call("LLEN", k.wakeups) > 1000 or redis.call("LPOS", k.wakeups, gid)
@@ -47,9 +48,10 @@ local function settle_and_park(prefix, gid, queue, token, request, grace)
     local known = redis.call("HGET", parent, "queue")
     local restored = false
     if known then
-      -- An ended group whose hash is gone has nothing left to do; review_groups discards it.
+      -- An ended group whose hash is gone has nothing left to do; review_groups discards it, if it is parked.
       if redis.call("ZSCORE", k.ended, gid) then
         redis.call("LREM", k.wakeups, 1, token)
+        redis.call("ZADD", k.parked, "NX", string.format("%.0f", state_scores().FAILED + now), gid)
         return false
       end
       restored = restore_hash(k, prefix, gid, known, now)

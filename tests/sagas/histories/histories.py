@@ -6,11 +6,12 @@ be repeated. A step that does not apply does nothing.
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, run_state_machine_as_test
+from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
 from tests.sagas.histories.definitions import Definition, definitions
 from tests.sagas.histories.ground import BUDGETS, QUEUES, Ground
 from tests.sagas.histories.instant import run
+from tests.sagas.histories.steps import which
 from tests.sagas.histories.steps_of_drivers import DriverSteps
 from tests.sagas.histories.steps_of_people import PeopleSteps
 from tests.sagas.histories.steps_of_workers import WorkerSteps
@@ -36,6 +37,12 @@ class History(WorkerSteps, PeopleSteps, PseudoQueueSteps, DriverSteps):
     def begin(self, budget: int, definition: Definition) -> None:
         self.world = World(self.ground, budget)
         self.world.create(definition)
+
+    @rule(n=which)
+    def complete_and_resync(self, n: int) -> None:
+        """Complete a job; a resync is the next to look at its group."""
+        self.complete(n)
+        self.resync()
 
     # After the last step: workers run all jobs, then every group must end and be removable.
 

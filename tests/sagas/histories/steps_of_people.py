@@ -146,8 +146,9 @@ class PeopleSteps(Steps):
     def remove_orphans(self, queue: str) -> None:
         """Delete jobs that are in no list; the set of failed undos looks like a key of a job."""
         world = self.world
-        if any(group.queue == queue and group.broken for group in world.groups.values()):
-            return  # the index, which is deleted, is all that is left of the group
+        groups = [group for group in world.groups.values() if group.queue == queue]
+        if any(group.broken or group.unwoken for group in groups):
+            return  # the index, which is deleted, is all by which a resync finds the group
         world.do(world.queues[queue].remove_orphans())
         for job in world.jobs:
             if job.queue == queue and job.place in {"lost", "orphaned"}:

@@ -32,6 +32,11 @@ class WorkerSteps(CallerSteps):
         if job.doomed:
             self.report_failure(job, finally_=True, reason=str(holder.job.deferredFailure))
 
+    @rule(queue=queues, jobs=st.integers(2, 4))
+    def take_several(self, queue: str, jobs: int) -> None:
+        for _ in range(jobs):
+            self.take(queue)
+
     def held(self, n: int) -> Job | None:
         """Return an active job; start one if there is none."""
         if not self.world.held:

@@ -47,7 +47,7 @@ class PseudoQueueSteps(Steps):
         """Pause or resume the pseudo queue; 5.x moves one list to the other and destroys that."""
         world, ledger = self.world, self.world.ground.ledger
         entries, aside = world.seen.wakeups, world.seen.aside_wakeups
-        if any(group.hashless for group in world.of_wakeups([*entries, *aside])):
+        if not all(map(world.is_indexed, world.of_wakeups([*entries, *aside]))):
             return  # nothing would be left by which a resync finds the group
         world.do(ledger.pause_5x(paused) if moves_list else ledger.pause(paused))
         if moves_list:
