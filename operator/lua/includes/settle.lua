@@ -50,14 +50,16 @@ local function settle(k, prefix, gid, now, request, grace)
     count_members()
     facts.open = open
   end
+  local function count_undos() return tonumber(redis.call("HGET", k.group, "undoCount") or 0) end
+  -- Before the first undo is added: the ledger of undos that somebody deleted would not be missing after it.
+  if count_undos() > 0 and redis.call("EXISTS", k.undo) == 0 then restore_undos(k, prefix) end
   if given_up then
     facts.undos_to_make = make_undos(k, prefix, gid, now, budget, running)
     more = more or facts.undos_to_make > 0
   end
-  facts.undos = tonumber(redis.call("HGET", k.group, "undoCount") or 0)
+  facts.undos = count_undos()
   local undos = { open = 0, done = 0, failed = 0 }
   if facts.undos > 0 then
-    if redis.call("EXISTS", k.undo) == 0 then restore_undos(k, prefix) end
     undos = harvest(prefix, ledgers.undos(k, prefix, facts.undos), now)
     -- An undo of which nothing is left counts as failed.
     undos.failed = undos.failed + math.max(0, facts.undos - undos.open - undos.done - undos.failed)

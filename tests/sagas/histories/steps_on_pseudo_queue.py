@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from jobgroup.model import names
+from tests.sagas.histories.group_model import Group
 from tests.sagas.histories.steps import Steps, pick, which
 
 # The scores of ACTIVE groups are times; those of other states are higher.
@@ -13,8 +14,8 @@ LATEST_TIME = 1e13
 class PseudoQueueSteps(Steps):
     """A worker takes wake-ups; people pause the pseudo queue and remove groups like jobs."""
 
-    @rule()
-    def steal_wakeup(self) -> None:
+    @rule(fails=st.booleans(), kept=st.booleans())
+    def steal_wakeup(self, fails: bool, kept: bool) -> None:
         """Take an entry of the wake-up list, as a worker on the pseudo queue does."""
         world = self.world
         if not world.seen.wakeups or world.seen.is_ledger_paused:
@@ -25,6 +26,8 @@ class PseudoQueueSteps(Steps):
         world.thieves[entry] = token
         world.miss_wakeups([entry])
         world.look()
+        if fails:
+            self.finish_stolen(list(world.thieves).index(entry), completes=False, kept=kept)
 
     @rule(n=which, completes=st.booleans(), kept=st.booleans())
     def finish_stolen(self, n: int, completes: bool, kept: bool) -> None:
@@ -60,8 +63,8 @@ class PseudoQueueSteps(Steps):
     def remove_parent(self, n: int, undos: bool) -> None:
         """Remove the pseudo parent of a group or of its undos, with all its children."""
         world = self.world
-        group = pick((each for each in world.groups.values() if world.is_indexed(each)), n)
-        if group is None or group.parentless or (undos and not group.has_undo_ledger):
+        group = self.pick_parent(n, undos)
+        if group is None:
             return
         children = [job for job in group.ledger(undos) if job.book != "nowhere"]
         if any(job.locked and job.book != "open" for job in children):
@@ -75,6 +78,22 @@ class PseudoQueueSteps(Steps):
                 world.vanish(job, booked=False)
             group.lose_ledger(undos)
         world.look()
+
+    @rule(n=which, undos=st.booleans())
+    def delete_parent(self, n: int, undos: bool) -> None:
+        """Delete the keys of a pseudo parent, but not its children."""
+        world = self.world
+        if group := self.pick_parent(n, undos):
+            entry = names.undo_id(group.id) if undos else group.id
+            world.do(world.ground.ledger.delete_parent(entry))
+            group.lose_ledger(undos)
+            world.look()
+
+    def pick_parent(self, n: int, undos: bool) -> Group | None:
+        """Return a group whose pseudo parent exists and can be restored."""
+        groups = [each for each in self.world.groups.values() if self.world.is_indexed(each)]
+        groups = [each for each in groups if not each.parentless]
+        return pick((each for each in groups if each.has_undo_ledger or not undos), n)
 
     @rule()
     def clean_pseudo_queue(self) -> None:

@@ -146,6 +146,12 @@ class StockQueue:
             await connection.zrem(key(name), job_id)
         await connection.srem(key("stalled"), job_id)
 
+    async def delete_parent(self, job_id: str) -> None:
+        """Delete the hash of a parent and what it records of its children."""
+        keys = [job_id, *(f"{job_id}:{name}" for name in ("dependencies", "processed"))]
+        keys.append(f"{job_id}:unsuccessful")
+        await self._connection.conn.delete(*map(self.backend.toKey, keys))
+
     async def delete_list(self, name: str) -> None:
         """Delete a list, as a person does with DEL."""
         await self._connection.conn.delete(self.backend.toKey(name))

@@ -141,6 +141,28 @@ async def test_undos_whose_parent_was_deleted_are_counted(
     assert (ended.state, ended.undo_failed_count) == ("FAILED_COMPENSATION", 1)
 
 
+async def test_undos_whose_parent_was_deleted_are_counted_beside_a_later_one(
+    sagas: Sagas, redis: Redis, prefix: str, start_client: ClientStarter
+) -> None:
+    client = await start_client("bullmq6")
+    members = [job("charge"), job("reserve", "inventory"), job("ship", "shipping")]
+    order = await sagas.add(*members, undos={**REFUND, "ship": undo("recall")})
+    await client.work("payments")
+    await client.heard("completed", name="charge")
+    await client.work("shipping", {"ship": hangs(returns("tx-1"))})
+    await client.heard("started", name="ship")
+    await client.work("inventory", {"reserve": fails_for_good()})
+    await sagas.reaches(order.group_id, state="COMPENSATING", undo_count=1)
+    parent = names.parent_key(prefix, f"{order.group_id}-undo")
+    await redis.delete(parent, f"{parent}:dependencies")
+    await client.release("ship")
+    await sagas.reaches(order.group_id, state="COMPENSATING", undo_count=2)
+    await client.work("payments:compensation")
+    await client.work("shipping:compensation")
+    ended = await sagas.ends(order.group_id)
+    assert (ended.state, ended.undone_count) == ("FAILED", 2)
+
+
 async def test_a_job_with_the_id_of_a_list_blocks_no_group(
     sagas: Sagas, redis: Redis, prefix: str
 ) -> None:
