@@ -283,16 +283,11 @@ BUGS = {
         "if not job[1] or not job[2] or (job[3] and job[3] ~= k.parent) then",
         "if true then",
     ),
-    "members of a queue that 5.x paused wait in the wrong list": Bug(
-        "includes/waiting_list.lua",
-        'if list_length(base .. "paused") > 0 then return base .. "paused" end',
-    ),
-    "members of a queue that 6.x paused wait in the wrong list": Bug(
-        "includes/waiting_list.lua",
-        'redis.call("EXISTS", base .. "wait") == 0 and ',
+    "members of a paused queue wait in a list that a resume may destroy": Bug(
+        "includes/add_job.lua", "if job.priority or queue.is_paused then", "if job.priority then"
     ),
     "members that a resume left behind stay there": Bug(
-        "includes/release_paused.lua", 'list_length(base .. "paused") == 0 or', "true or"
+        "includes/release_jobs.lua", "if #left > 0 then", "if false then"
     ),
     "a restored group forgets that it was given up": Bug(
         "includes/restore_hash.lua", "(undos > 0 or stored[2])", "undos > 0"
