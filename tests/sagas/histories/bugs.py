@@ -273,11 +273,6 @@ BUGS = {
         "includes/trace_members.lua",
         'redis.call("HSET", k.parent, "refused:" .. key, redis.call("ZSCORE", k.failed, key))',
     ),
-    "a refusal hides a later failure": Bug(
-        "includes/outcome_of.lua",
-        'redis.call("HGET", k.parent, "refused:" .. key) ~= failed_at',
-        'redis.call("HEXISTS", k.parent, "refused:" .. key) == 0',
-    ),
     "a member that was removed from its parent is lost": Bug(
         "includes/ledgers.lua",
         "if not job[1] or not job[2] or (job[3] and job[3] ~= k.parent) then",
@@ -313,7 +308,7 @@ BUGS = {
     "an ended group whose hash was deleted is not found": Bug(
         "includes/settle_and_park.lua",
         'redis.call("ZADD", k.parked, "NX",',
-        'local _ = ("",',
+        "local _ = tostring(",
     ),
     "an ended group whose hash was deleted leaves its ledger": Bug(
         "review_groups.lua", "(problem or (state ~=", "((state ~="

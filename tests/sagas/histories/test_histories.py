@@ -44,3 +44,27 @@ def test_an_active_job_may_finish_between_two_calls_of_a_removal(
         history.begin_removal(n=0)
         history.complete(n=0)
         history.teardown()
+
+
+def test_a_member_that_was_refused_is_undone_if_it_runs_later(
+    redis_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two bulk retries of 5.x in a row let a member of an ended group run."""
+    monkeypatch.setattr("tests.sagas.histories.steps_of_workers.note", lambda _: None)
+    with ground(redis_url, prefix, tmp_path) as shared:
+        monkeypatch.setattr(History, "ground", shared, raising=False)
+        history = History()
+        member = {"queue": "a", "opts": {}, "when": "Started"}
+        history.begin(budget=1, definition=[member, member])
+        history.cancel(n=0)  # one call drops one member; a worker refuses the other
+        history.take(queue="a")
+        history.resync()
+        assert not history.world.undos_added
+        for _ in range(2):
+            history.retry_all(queue="a", place="failed", booked=False)
+            history.take(queue="a")
+        history.resync()  # notices that it runs
+        history.fail(n=0, finally_=True)
+        history.resync()
+        assert list(history.world.undos_added.values()) == [1]
+        history.teardown()
