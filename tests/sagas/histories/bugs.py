@@ -305,11 +305,6 @@ BUGS = {
         'if redis.call("ZSCORE", k.ended, gid) then',
         "if false then",
     ),
-    "an ended group whose hash was deleted is not found": Bug(
-        "includes/settle_and_park.lua",
-        'redis.call("ZADD", k.parked, "NX",',
-        "local _ = tostring(",
-    ),
     "an ended group whose hash was deleted leaves its ledger": Bug(
         "review_groups.lua", "(problem or (state ~=", "((state ~="
     ),

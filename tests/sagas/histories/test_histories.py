@@ -68,3 +68,24 @@ def test_a_member_that_was_refused_is_undone_if_it_runs_later(
         history.resync()
         assert list(history.world.undos_added.values()) == [1]
         history.teardown()
+
+
+def test_an_ended_group_whose_hash_was_deleted_is_discarded_after_a_wake_up(
+    redis_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.sagas.histories.steps_of_workers.note", lambda _: None)
+    with ground(redis_url, prefix, tmp_path) as shared:
+        monkeypatch.setattr(History, "ground", shared, raising=False)
+        history = History()
+        members = [{"queue": queue, "opts": {}, "when": None} for queue in ("a", "b")]
+        history.begin(budget=200, definition=members)
+        history.take(queue="b")
+        history.fail(n=0, finally_=True)
+        history.drive()
+        history.delete_keys(queue="a")
+        history.retry(n=0, reset=False)
+        history.take(queue="b")  # it is doomed: its failure wakes the group
+        history.drive()
+        history.resync()
+        assert not history.world.groups
+        history.teardown()
