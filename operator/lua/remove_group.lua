@@ -17,6 +17,7 @@
 -- @include drop_jobs
 -- @include job_keys
 -- @include remove_on_fail
+-- @include restore_undos
 -- @include saga
 -- @include discard_group
 -- @include close_unused_queue
@@ -67,6 +68,9 @@ local function remove_jobs(hash, keys)
     end
   end
 end
+-- The first call restores the list of undos, if somebody deleted it.
+local has_undos = tonumber(redis.call("HGET", k.group, "undoCount") or 0) > 0
+if has_undos and redis.call("EXISTS", k.undo, k.tomb) == 0 then restore_undos(k, prefix) end
 remove_jobs(k.undo, ledgers.undos(k, prefix).list())
 remove_jobs(k.jobs, redis.call("HKEYS", k.jobs))
 local left = budget.jobs <= 0
