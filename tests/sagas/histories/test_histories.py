@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.sagas.histories.definitions import Definition
 from tests.sagas.histories.ground import ground
 from tests.sagas.histories.histories import SETTINGS, History, run_histories
 
@@ -77,7 +78,7 @@ def test_an_ended_group_whose_hash_was_deleted_is_discarded_after_a_wake_up(
     with ground(redis_url, prefix, tmp_path) as shared:
         monkeypatch.setattr(History, "ground", shared, raising=False)
         history = History()
-        members = [{"queue": queue, "opts": {}, "when": None} for queue in ("a", "b")]
+        members: Definition = [{"queue": queue, "opts": {}, "when": None} for queue in ("a", "b")]
         history.begin(budget=200, definition=members)
         history.take(queue="b")
         history.fail(n=0, finally_=True)
