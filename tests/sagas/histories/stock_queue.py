@@ -116,26 +116,30 @@ class StockQueue:
         """Remove completed or failed jobs, as retention does."""
         await self.backend.cleanJobsInSet(place)
 
-    async def retry(self, job_id: str, place: str, reset: bool = False) -> None:
-        """Run a finished job again; `reset` deletes the counts of its attempts."""
+    async def retry(self, job_id: str, place: str, reset: bool = False) -> bool:
+        """Run a finished job again; return whether the counts of its attempts were reset."""
         job = await Job.fromId(self, job_id)
         await job.retry(place, {"resetAttemptsMade": reset, "resetAttemptsStarted": reset})
+        return reset
 
-    async def retry_all(self, place: str) -> None:
-        """Run every failed or completed job again."""
-        await self.backend.retryJobs(place, 1000, _far_future())
+    async def retry_all(self, place: str, booked: bool) -> bool:
+        """Run every finished job again, or do it as 5.x does: without a change of the ledger."""
+        if booked:
+            await self.backend.retryJobs(place, 1000, _far_future())
+        else:
+            keys, args = self.backend.scripts.moveJobsToWaitArgs(place, 1000, _far_future())
+            await self._connection.commands["moveJobsToWait5"](keys=keys, args=args)
+        return booked
 
-    async def retry_all_5x(self, place: str) -> None:
-        """Run every finished job again as 5.x does: without a change of the ledger."""
-        keys, args = self.backend.scripts.moveJobsToWaitArgs(place, 1000, _far_future())
-        await self._connection.commands["moveJobsToWait5"](keys=keys, args=args)
+    async def pause(self, paused: bool, moves_list: bool) -> bool:
+        """Pause or resume the queue, or do it as a Node client of 5.x does: it moves the list."""
+        if moves_list:
+            await self._pause_5x(paused)
+        else:
+            await self.backend.pause(paused)
+        return moves_list
 
-    async def pause(self, paused: bool) -> None:
-        """Pause or resume the queue."""
-        await self.backend.pause(paused)
-
-    async def pause_5x(self, paused: bool) -> None:
-        """Pause or resume the queue as a Node client of 5.x does: it moves the list."""
+    async def _pause_5x(self, paused: bool) -> None:
         await self._connection.conn.hset(self.backend.toKey("meta"), "version", "bullmq:5.62.0")
         lists = ["wait", "paused"] if paused else ["paused", "wait"]
         names = [*lists, "meta", "prioritized", "events", "delayed", "marker"]
@@ -144,11 +148,12 @@ class StockQueue:
             keys=keys, args=["paused" if paused else "resumed"]
         )
 
-    async def obliterate(self) -> None:
-        """Delete the queue with all its jobs, also active ones."""
+    async def obliterate(self) -> bool:
+        """Pause the queue, and delete it with all its jobs; return whether a pause moves a list."""
         await self.backend.pause(True)
         while await self.backend.obliterate(1000, force=True):
             pass
+        return False
 
     async def delete_keys(self) -> None:
         """Delete all keys of the queue, as removeAllQueueData does."""
@@ -156,7 +161,7 @@ class StockQueue:
         if keys := await connection.keys(self.backend.toKey("*")):
             await connection.delete(*keys)
 
-    async def remove_orphans(self) -> None:
+    async def remove_orphans(self) -> bool:
         """Delete the keys of jobs that are in no list, as removeOrphanedJobs of 6.x does."""
         base = self.backend.toKey("")
         known = {*_STATES, "marker", "events", "meta", "id", "pc", "stalled", "stalled-check"}
@@ -167,6 +172,7 @@ class StockQueue:
                 ids.add(job_id)
         args: list[str | int] = [len(_STATES), *_STATES, len(_JOB_KEYS), *_JOB_KEYS, *sorted(ids)]
         await self._connection.commands["removeOrphanedJobs"](keys=[base], args=args)
+        return True
 
     async def add(self, job_id: str) -> None:
         """Add a job that belongs to no group."""

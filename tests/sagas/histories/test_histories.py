@@ -1,8 +1,9 @@
 """The rules hold in random histories of stock clients, users, API calls and drivers.
 
-300 random histories of up to 50 steps, in parts that run in parallel; `make histories` runs 2,000.
-HISTORIES=50 runs 50. --hypothesis-seed=... repeats histories; every part then runs the same ones,
-so run only one part. hypothesis shrinks a history that breaks a rule to the fewest steps.
+300 random histories of up to 50 steps, a third with each stock client, in parts that run in
+parallel; `make histories` runs 2,000. HISTORIES=50 runs 50. --hypothesis-seed=... repeats
+histories; every part then runs the same ones, so run only one part. hypothesis shrinks a history
+that breaks a rule to the fewest steps.
 """
 
 import os
@@ -11,10 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from testbed.servers.stock import FLAVOURS
 from tests.sagas.histories.ground import ground
 from tests.sagas.histories.histories import SETTINGS, History, run_histories
 
-PARTS = 8
+PARTS = 3
 HISTORIES = int(os.environ.get("HISTORIES", "300"))
 
 
@@ -22,11 +24,13 @@ HISTORIES = int(os.environ.get("HISTORIES", "300"))
 @pytest.mark.no_cover
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("flavour", FLAVOURS)
 def test_the_rules_hold_in_every_history(
-    redis_url: str, prefix: str, tmp_path: Path, part: int
+    redis_url: str, prefix: str, tmp_path: Path, flavour: str, part: int
 ) -> None:
-    with ground(redis_url, prefix, tmp_path) as shared:
-        run_histories(shared, settings(SETTINGS, max_examples=-(-HISTORIES // PARTS)))
+    with ground(redis_url, prefix, tmp_path, flavour=flavour) as shared:
+        examples = -(-HISTORIES // (PARTS * len(FLAVOURS)))
+        run_histories(shared, settings(SETTINGS, max_examples=examples))
 
 
 def test_an_active_job_may_finish_between_two_calls_of_a_removal(

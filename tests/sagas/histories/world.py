@@ -1,7 +1,7 @@
 """A world of sagas in Redis and in the model; both are compared after every step.
 
-Stock BullMQ code (stock_queue.py), the scripts and the store change Redis. A step makes the same
-change in the model (model.py), and `check` compares both.
+Stock BullMQ code (stock_queue.py, node_queue.py), the scripts and the store change Redis. A step
+makes the same change in the model (model.py), and `check` compares both.
 """
 
 from collections import Counter
@@ -14,11 +14,10 @@ from jobgroup.model import names
 from jobgroup.model.clock import GRACE
 from jobgroup.model.snapshot import GroupState
 from jobgroup.store.replies import SettleResult
-from tests.sagas.histories.ground import BUDGETS, LONGEST, QUEUES, Ground
+from tests.sagas.histories.ground import BUDGETS, LONGEST, QUEUES, AnyHolder, Ground
 from tests.sagas.histories.instant import run
 from tests.sagas.histories.look import Seen
 from tests.sagas.histories.model import Chosen, Group, Job, Member, undo_of
-from tests.sagas.histories.stock_queue import Holder
 
 T = TypeVar("T")
 Definition = list[dict[str, Any]]
@@ -45,8 +44,8 @@ class World:
         self.let_go: set[str] = set()
         # Jobs of removed groups that were active at the time of the removal.
         self.strays: list[Job] = []
-        self.holders: dict[str, Holder] = {}
-        self.late_holders: list[Holder] = []
+        self.holders: dict[str, AnyHolder] = {}
+        self.late_holders: list[AnyHolder] = []
         self.events: dict[str, list[str]] = {}
         self.undos_added: Counter[str] = Counter()
         self.last_event = dict.fromkeys(QUEUES, "0-0")
