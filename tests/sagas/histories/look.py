@@ -18,8 +18,9 @@ local function read_group(KEYS, ARGV) READ_GROUP end
 local function read_jobs(KEYS, ARGV) READ_JOBS end
 local prefix, queues, groups = ARGV[1], cjson.decode(ARGV[2]), cjson.decode(ARGV[3])
 local books = prefix .. ":_jobgroups:"
-local seen = { groups = {}, members = {}, jobs = {}, books = {}, missed = {}, ghosts = {},
-  events = {}, hashed = {}, meta = {}, streams = {}, paused = {}, lists = {}, aside = {},
+local seen = { groups = {}, members = {}, jobs = {}, books = {}, missed = {},
+  stuck = {}, ghosts = {}, events = {}, hashed = {}, meta = {}, streams = {}, paused = {},
+  lists = {}, aside = {},
   parked = redis.call("ZRANGE", books .. "waiting-children", 0, -1, "WITHSCORES"),
   wakeups = redis.call("LRANGE", books .. "wait", 0, -1) }
 for queue, last in pairs(queues) do
@@ -53,8 +54,9 @@ for _, group in ipairs(groups) do
   table.insert(seen.groups, read_group({ books .. group }, { prefix, group }) or "")
   table.insert(seen.members, read_jobs({ books .. group }, { prefix, group }) or "")
   for _, field in ipairs(redis.call("HKEYS", books .. group)) do
-    local id = string.match(field, "^unlocked:.*:([^:]+)$")
-    if id then table.insert(seen.missed, id) end
+    local mark, id = string.match(field, "^(%l+):.*:([^:]+)$")
+    if mark == "unlocked" then table.insert(seen.missed, id) end
+    if mark == "stuck" then table.insert(seen.stuck, id) end
   end
   local row = seen.members[#seen.members]
   local keys = row ~= "" and cjson.decode(row).jobKey or {}
@@ -88,6 +90,7 @@ class Seen:
     books: list[tuple[str, str]]
     ghosts: list[str]
     missed: set[str]  # active members that the scripts found without a worker
+    stuck: set[str]  # members that the scripts left in a list that is too long to search
     hashed: set[str]  # members and undos that have a hash
     meta: set[str]  # queues that have their hash of settings
     streams: set[str]  # queues that have events
@@ -135,6 +138,7 @@ def _parse(groups: list[str], seen: dict[str, Any]) -> Seen:
         books=sorted((job_id, book) for job_id, book in seen["books"]),
         ghosts=list(seen["ghosts"]),
         missed=set(seen["missed"]),
+        stuck=set(seen["stuck"]),
         hashed=set(seen["hashed"]),
         meta=set(seen["meta"]),
         streams=set(seen["streams"]),

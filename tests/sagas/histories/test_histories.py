@@ -7,6 +7,7 @@ that breaks a rule to the fewest steps.
 """
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,18 +34,35 @@ def test_the_rules_hold_in_every_history(
         run_histories(shared, settings(SETTINGS, max_examples=examples))
 
 
-def test_an_active_job_may_finish_between_two_calls_of_a_removal(
+@pytest.fixture
+def history(
     redis_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> Iterator[History]:
+    """Return a history whose steps a test chooses."""
     monkeypatch.setattr("tests.sagas.histories.histories.note", lambda _: None)
     with ground(redis_url, prefix, tmp_path) as shared:
         monkeypatch.setattr(History, "ground", shared, raising=False)
-        history = History()
-        history.begin(budget=1, definition=[{"queue": "a", "opts": {}, "when": "Completed"}])
-        history.work(jobs=1)
-        history.resync()
-        history.retry(n=0, reset=False)
-        history.take(queue="a")
-        history.begin_removal(n=0)
-        history.complete(n=0)
-        history.teardown()
+        yield History()
+
+
+def test_an_active_job_may_finish_between_two_calls_of_a_removal(history: History) -> None:
+    history.begin(budget=1, definition=[{"queue": "a", "opts": {}, "when": "Completed"}])
+    history.work(jobs=1)
+    history.resync()
+    history.retry(n=0, reset=False)
+    history.take(queue="a")
+    history.begin_removal(n=0)
+    history.complete(n=0)
+    history.teardown()
+
+
+def test_completed_members_that_wait_in_a_long_list_do_not_hold_up_their_group(
+    history: History,
+) -> None:
+    history.begin(budget=1, definition=[{"queue": "a", "opts": {}, "when": "Completed"}] * 3)
+    history.work(jobs=2)
+    history.run_out_of_time(n=0)
+    history.add_foreign(queue="a", jobs=3)
+    history.retry(n=0, reset=False)
+    history.retry(n=0, reset=False)
+    history.teardown()

@@ -218,11 +218,10 @@ class World:
     def note_settled(self, group: Group, request: str, more: bool, patient: bool = True) -> None:
         """Settle a group in the model, with the choices that the scripts made."""
         chosen = Chosen(
-            cancelled={job for job, status in self.seen.statuses.items() if status == "cancelled"},
-            done={job for job, book in self.seen.books if book == "done"},
             undone={job.removesuffix("-undo") for job in self.undos_added},
             hashed=self.seen.hashed,
             missed=self.seen.missed,
+            stuck=self.seen.stuck,
             more=more,
             long_queues=self.long_queues,
         )
