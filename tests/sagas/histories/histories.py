@@ -235,7 +235,9 @@ class History(RuleBasedStateMachine):
         wait, aside = world.seen.lists[queue], world.seen.aside[queue]
         moved, destroyed = (wait, aside) if paused else (aside, wait)
         lost = [job for job in world.at("waiting", queue=queue) if moved and job.id in destroyed]
-        assert world.ground.mixes_versions or not lost, f"5.x alone destroyed a list with {lost}"
+        assert world.ground.mixes_versions or not lost, (
+            f"5.x destroyed the list of {[j.id for j in lost]}"
+        )
         for job in lost:
             job.lose_list()
             if group := world.group_of(job):

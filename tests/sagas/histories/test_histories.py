@@ -34,13 +34,17 @@ def test_the_rules_hold_in_every_history(
         run_histories(shared, settings(SETTINGS, max_examples=examples))
 
 
-@pytest.fixture
+@pytest.fixture(params=FLAVOURS)
 def history(
-    redis_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    redis_url: str,
+    prefix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[History]:
     """Return a history whose steps a test chooses."""
     monkeypatch.setattr("tests.sagas.histories.histories.note", lambda _: None)
-    with ground(redis_url, prefix, tmp_path) as shared:
+    with ground(redis_url, prefix, tmp_path, flavour=request.param) as shared:
         monkeypatch.setattr(History, "ground", shared, raising=False)
         yield History()
 
@@ -65,4 +69,15 @@ def test_completed_members_that_wait_in_a_long_list_do_not_hold_up_their_group(
     history.add_foreign(queue="a", jobs=3)
     history.retry(n=0, reset=False)
     history.retry(n=0, reset=False)
+    history.teardown()
+
+
+def test_a_member_of_a_paused_queue_destroys_no_list_when_the_queue_is_resumed(
+    history: History,
+) -> None:
+    definition = [{"queue": "a", "opts": {}, "when": "Completed"}]
+    history.begin(budget=200, definition=definition)
+    history.pause(queue="a", paused=True, moves_list=True)
+    history.create(definition)
+    history.pause(queue="a", paused=False, moves_list=True)
     history.teardown()
