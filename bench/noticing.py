@@ -51,9 +51,7 @@ async def noticed(bench: Bench, client: StockClient, beside: str) -> list[Row]:
     return [
         Row(f"until a drained job is noticed, {beside}: longest", max(drained), "s", at_most=5),
         Row("  until a deleted hash is noticed", max(deleted), "s", at_most=45),
-        Row(
-            "  until a bulk retry of a failed job is noticed", max(retried), "s", at_most=5
-        ),
+        Row("  until a bulk retry of a failed job is noticed", max(retried), "s", at_most=5),
     ]
 
 
