@@ -28,10 +28,15 @@ class World(Checks):
         self.look()
         self.check_lists()
 
+    def look(self, deleting: bool = False) -> None:
+        super().look(deleting)
+        # A worker of 5.x puts groups there while the pseudo queue is paused.
+        self.miss_wakeups(self.seen.aside_wakeups)
+
     def vanish(self, job: Job, booked: bool = True) -> None:
         """Record that a job was removed manually, which causes no wake-up."""
         group = self.group_of(job)
-        if group and job.book == "open":
+        if group and (job.book == "open" or (isinstance(job, Member) and job.runs_again)):
             group.unheard = True
         job.vanish(booked)
         if holder := self.holders.pop(job.id, None):
