@@ -3,7 +3,7 @@
   that somebody runs again is removed, too, and stays completed.
 
   A member in a list that is too long to search stays in its queue. It is doomed, so no worker will run it,
-  and it is cancelled like the others.
+  and it is cancelled like the others. A later call does not search for it again.
 
   Returns the number of members that can still finish, whether another call could drop some of them, and the
   completed members among them as a set.
@@ -21,7 +21,7 @@ local function drop_pending(k, prefix, now, grace, budget)
   local members = redis.call("SMEMBERS", k.open)
   for _, key in ipairs(redis.call("HKEYS", k.done)) do
     local job = redis.call("HMGET", key, "name", "finishedOn")
-    if job[1] and not job[2] then
+    if job[1] and not job[2] and redis.call("HEXISTS", k.parent, "stuck:" .. key) == 0 then
       rerun[key] = true
       members[#members + 1] = key
     end
@@ -70,6 +70,7 @@ local function drop_pending(k, prefix, now, grace, budget)
       else
         if unsure[id] then
           redis.call("HSET", key, "parentKey", k.sealed)
+          redis.call("HSET", k.parent, "stuck:" .. key, 1)
           remove_on_fail(key)
         elseif not was[id] then
           redis.call("UNLINK", job_keys(key))

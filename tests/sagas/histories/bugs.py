@@ -161,7 +161,7 @@ BUGS = {
         "give_up_worker(k, base, id, now, grace)",
     ),
     "a completed member that waits for a second run stays in its queue": Bug(
-        "includes/drop_pending.lua", "if job[1] and not job[2] then", "if false then"
+        "includes/drop_pending.lua", "if job[1] and not job[2] and", "if false and"
     ),
     "a job that 5.x retried in bulk counts as failed while it runs": Bug(
         "includes/harvest.lua",

@@ -14,7 +14,11 @@ from jobgroup.store.scripts import FOLDER, Script, load
 from jobgroup.store.store import Store
 from tests.sagas.histories import instant
 from tests.sagas.histories.look import Looker
-from tests.sagas.histories.stock_queue import StockConnection, StockQueue
+from tests.sagas.histories.node_queue import NodeClient, NodeHolder, NodeQueue
+from tests.sagas.histories.stock_queue import Holder, StockConnection, StockQueue
+
+AnyQueue = StockQueue | NodeQueue
+AnyHolder = Holder | NodeHolder
 
 # How many jobs one script call may change. The groups here are too small to reach the real limit of
 # 200, so the scripts run from copies with smaller limits, too. With the smallest one, a list with
@@ -39,25 +43,45 @@ class Ground:
 
     redis: Redis
     prefix: str
-    queues: dict[str, StockQueue]
+    queues: dict[str, AnyQueue]
     # The pseudo queue, as a foreign client sees it.
     ledger: StockQueue
     kits: dict[int, Kit]
+    # Whether clients of 5.x and of later versions use the same queues.
+    mixes_versions: bool
 
 
 @contextmanager
-def ground(redis_url: str, prefix: str, workshop: Path, lua: Path = FOLDER) -> Iterator[Ground]:
-    """Create the shared parts for worlds that run the scripts of a folder."""
+def ground(
+    redis_url: str, prefix: str, workshop: Path, lua: Path = FOLDER, flavour: str = "python"
+) -> Iterator[Ground]:
+    """Create the shared parts for worlds that run the scripts of a folder, with a stock client."""
     redis = instant.connect(redis_url)
-    connection = StockConnection(redis)
-    queues = {name: StockQueue(connection, prefix, name) for name in QUEUES}
     kits = {}
     for budget in BUDGETS:
         folder = with_budget(lua, workshop / str(budget), budget)
         looker = Looker(redis, prefix, folder)
         kits[budget] = Kit(Store(redis, prefix, folder), looker, load("remove_group", folder))
-    yield Ground(redis, prefix, queues, StockQueue(connection, prefix, LEDGER_QUEUE), kits)
+    ledger = StockQueue(StockConnection(redis), prefix, LEDGER_QUEUE)
+    with stock_queues(flavour, redis, redis_url, prefix) as queues:
+        yield Ground(redis, prefix, queues, ledger, kits, mixes_versions=flavour == "python")
     instant.run(redis.aclose())
+
+
+@contextmanager
+def stock_queues(
+    flavour: str, redis: Redis, redis_url: str, prefix: str
+) -> Iterator[dict[str, AnyQueue]]:
+    """Create the queues as a stock client sees them."""
+    if flavour == "python":
+        connection = StockConnection(redis)
+        yield {name: StockQueue(connection, prefix, name) for name in QUEUES}
+        return
+    client = NodeClient(flavour, redis_url, prefix)
+    try:
+        yield {name: NodeQueue(client, redis, prefix, name) for name in QUEUES}
+    finally:
+        client.close()
 
 
 def with_budget(lua: Path, folder: Path, budget: int) -> Path:

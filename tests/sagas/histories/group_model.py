@@ -15,11 +15,10 @@ from tests.sagas.histories.job_model import PLACE_IN_LEDGER, Book, Job, Member, 
 class Chosen:
     """The choices of the scripts in one call of settle."""
 
-    cancelled: AbstractSet[str]
-    done: AbstractSet[str]  # jobs that the ledger shows as completed after the call
     undone: AbstractSet[str]
     hashed: AbstractSet[str]  # members that have a hash after the call
     missed: AbstractSet[str]
+    stuck: AbstractSet[str]  # members that a call left in a list that is too long to search
     more: bool  # whether work is left for another call
     # Queues with a list that is too long to search.
     long_queues: AbstractSet[str] = frozenset()
@@ -246,14 +245,13 @@ class Group:
     def _drop(self, chosen: Chosen, budget: int) -> None:
         """Drop pending members; one in a list that is too long to search stays there, doomed."""
         pending = [m for m in self.members if m.pending and (m.book == "open" or m.runs_again)]
-        stuck = {m.id for m in pending if m.id in chosen.hashed and m.queue in chosen.long_queues}
-        closed = chosen.cancelled | (chosen.done & {m.id for m in pending if m.book == "open"})
-        left = stuck & closed if chosen.more else stuck
-        touched = {m.id for m in pending if m.id not in chosen.hashed} | left
+        stuck = {m.id for m in pending if m.id in chosen.stuck}
+        assert all(m.queue in chosen.long_queues for m in pending if m.id in stuck)
+        touched = {m.id for m in pending if m.id not in chosen.hashed} | stuck
         for member in _pick(pending, touched, budget, chosen.more):
             was_open = member.book == "open"
             if member.id in stuck:
-                member.sealed = member.unkept_if_failed = True
+                member.sealed = member.unkept_if_failed = member.stuck = True
             else:
                 member.vanish(booked=False)
             if was_open:

@@ -141,6 +141,7 @@ class Member(Job):
     noted: bool = False  # the scripts recorded that it completed before it was run again
     maybe_started: bool = False  # the scripts recorded that it may have started
     missed: bool = False  # seen active without a worker
+    stuck: bool = False  # a call left it, doomed, in a list that is too long to search
     detached: bool = False  # somebody removed it from its parent
     unlisted: bool = False  # its group was restored without it
     recorded: bool = False  # the group's hash shows that it completed
@@ -162,7 +163,7 @@ class Member(Job):
     @property
     def runs_again(self) -> bool:
         """Whether somebody runs it again after it completed, and the ledger does not show it."""
-        return self.book == "done" and self.hashed and not self.finished
+        return self.book == "done" and self.hashed and not self.finished and not self.stuck
 
     @property
     def wants_undo(self) -> bool:
@@ -182,7 +183,8 @@ class Member(Job):
     def lose_records(self) -> None:
         """Lose what only the pseudo parent records."""
         self.book = "nowhere"
-        self.removed = self.refused = self.noted = self.maybe_started = self.missed = False
+        self.removed = self.refused = self.noted = self.maybe_started = False
+        self.missed = self.stuck = False
 
     def detach(self) -> None:
         """Remove the member from its parent: it stays in its queue, but the ledger loses it."""

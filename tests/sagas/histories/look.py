@@ -20,7 +20,8 @@ local prefix, queues, groups = ARGV[1], cjson.decode(ARGV[2]), cjson.decode(ARGV
 local books = prefix .. ":_jobgroups:"
 local seen = { groups = {}, members = {}, jobs = {}, books = {}, missed = {}, ghosts = {},
   events = {}, hashed = {}, meta = {}, streams = {}, paused = {}, lists = {}, aside = {},
-  index = {}, exists = {}, parents = {}, owners = redis.call("SMEMBERS", books .. "saga:queues"),
+  index = {}, exists = {}, parents = {}, stuck = {},
+  owners = redis.call("SMEMBERS", books .. "saga:queues"),
   active_wakeups = redis.call("LRANGE", books .. "active", 0, -1),
   aside_wakeups = redis.call("LRANGE", books .. "paused", 0, -1),
   finished_wakeups = redis.call("ZRANGE", books .. "completed", 0, -1),
@@ -68,8 +69,9 @@ for _, group in ipairs(groups) do
   table.insert(seen.groups, read_group({ books .. group }, { prefix, group }) or "")
   table.insert(seen.members, read_jobs({ books .. group }, { prefix, group }) or "")
   for _, field in ipairs(redis.call("HKEYS", books .. group)) do
-    local id = string.match(field, "^unlocked:.*:([^:]+)$")
-    if id then table.insert(seen.missed, id) end
+    local mark, id = string.match(field, "^(%l+):.*:([^:]+)$")
+    if mark == "unlocked" then table.insert(seen.missed, id) end
+    if mark == "stuck" then table.insert(seen.stuck, id) end
   end
   local row = seen.members[#seen.members]
   for _, key in ipairs(row ~= "" and cjson.decode(row).jobKey or {}) do
@@ -101,6 +103,7 @@ class Seen:
     books: list[tuple[str, str]]
     ghosts: list[str]
     missed: set[str]  # active members that the scripts found without a worker
+    stuck: set[str]  # members that the scripts left in a list that is too long to search
     hashed: set[str]  # members and undos that have a hash
     meta: set[str]  # queues that have their hash of settings
     exists: set[str]  # queues that have that hash or any job
@@ -161,6 +164,7 @@ def _parse(groups: list[str], seen: dict[str, Any]) -> Seen:
         books=sorted((job_id, book) for job_id, book in seen["books"]),
         ghosts=list(seen["ghosts"]),
         missed=set(seen["missed"]),
+        stuck=set(seen["stuck"]),
         hashed=set(seen["hashed"]),
         meta=set(seen["meta"]),
         exists=set(seen["exists"]),

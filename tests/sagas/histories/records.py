@@ -5,12 +5,11 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from tests.sagas.histories.definitions import Definition
-from tests.sagas.histories.ground import BUDGETS, LONGEST, QUEUES, Ground
+from tests.sagas.histories.ground import BUDGETS, LONGEST, QUEUES, AnyHolder, Ground
 from tests.sagas.histories.group_model import Group
 from tests.sagas.histories.instant import run
 from tests.sagas.histories.job_model import Job, undo_of
 from tests.sagas.histories.look import Seen
-from tests.sagas.histories.stock_queue import Holder
 
 T = TypeVar("T")
 
@@ -35,8 +34,8 @@ class Records:
         self.let_go: set[str] = set()
         # Jobs of removed groups that were active at the time of the removal.
         self.strays: list[Job] = []
-        self.holders: dict[str, Holder] = {}
-        self.late_holders: list[Holder] = []
+        self.holders: dict[str, AnyHolder] = {}
+        self.late_holders: list[AnyHolder] = []
         self.events: dict[str, list[str]] = {}
         self.undos_added: Counter[str] = Counter()
         self.last_event = dict.fromkeys(QUEUES, "0-0")

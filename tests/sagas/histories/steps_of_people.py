@@ -78,9 +78,9 @@ class PeopleSteps(Steps):
     @rule(n=which, reset=st.booleans())
     def retry(self, n: int, reset: bool) -> None:
         if job := pick(self.world.at("completed", "failed"), n):
-            self.world.do(self.world.queues[job.queue].retry(job.id, job.place, reset))
+            was_reset = self.world.do(self.world.queues[job.queue].retry(job.id, job.place, reset))
             self.world.hint(job)
-            if reset:
+            if was_reset:
                 job.tries = job.ats = 0
             job.retry()
             self.world.look()
@@ -88,8 +88,7 @@ class PeopleSteps(Steps):
     @rule(queue=queues, place=st.sampled_from(["completed", "failed"]), booked=st.booleans())
     def retry_all(self, queue: str, place: str, booked: bool) -> None:
         """Retry in bulk; 5.x does not change the ledger, so the result causes no wake-up."""
-        stock = self.world.queues[queue]
-        self.world.do(stock.retry_all(place) if booked else stock.retry_all_5x(place))
+        booked = self.world.do(self.world.queues[queue].retry_all(place, booked))
         for job in self.world.at(place, queue=queue):
             job.retry(booked)
             if not booked and (group := self.world.group_of(job)):
@@ -99,19 +98,25 @@ class PeopleSteps(Steps):
     @rule(queue=queues, paused=st.booleans(), moves_list=st.booleans())
     def pause(self, queue: str, paused: bool, moves_list: bool) -> None:
         """Pause or resume a queue; 5.x moves one list to the other, and destroys the other."""
-        world, stock = self.world, self.world.queues[queue]
+        if self.world.do(self.world.queues[queue].pause(paused, moves_list)):
+            self.note_moved_list(queue, paused)
+        self.world.look()
+
+    def note_moved_list(self, queue: str, paused: bool) -> None:
+        """Record that 5.x moved the list `wait` to `paused`, or back, and destroyed the other."""
+        world = self.world
         wait, aside = world.seen.lists[queue], world.seen.aside[queue]
         moved, destroyed = (wait, aside) if paused else (aside, wait)
-        world.do(stock.pause_5x(paused) if moves_list else stock.pause(paused))
-        if moves_list and moved:
-            for job in world.at("waiting", queue=queue):
-                if job.id in destroyed:
-                    world.lose_list(job)
-        world.look()
+        lost = [job for job in world.at("waiting", queue=queue) if moved and job.id in destroyed]
+        assert world.ground.mixes_versions or not lost, f"5.x lost {[job.id for job in lost]}"
+        for job in lost:
+            world.lose_list(job)
 
     @rule(queue=queues)
     def resume_by_hand(self, queue: str) -> None:
         """Resume a queue, but leave jobs in the list `paused`."""
+        if not self.world.ground.mixes_versions:
+            return  # only a later version leaves jobs that 5.x put there
         self.world.do(self.world.queues[queue].resume_by_hand())
         self.world.look()
 
@@ -119,7 +124,8 @@ class PeopleSteps(Steps):
     def obliterate(self, queue: str) -> None:
         """Delete a queue with all its jobs and its events."""
         world = self.world
-        world.do(world.queues[queue].obliterate())
+        if world.do(world.queues[queue].obliterate()):
+            self.note_moved_list(queue, paused=True)
         for job in world.jobs:
             if job.queue == queue and job.place not in NOT_LISTED:
                 world.vanish(job)
@@ -149,8 +155,8 @@ class PeopleSteps(Steps):
         groups = [group for group in world.groups.values() if group.queue == queue]
         if any(group.broken or group.unwoken for group in groups):
             return  # the index, which is deleted, is all by which a resync finds the group
-        world.do(world.queues[queue].remove_orphans())
-        for job in world.jobs:
+        removed = world.do(world.queues[queue].remove_orphans())
+        for job in world.jobs if removed else []:
             if job.queue == queue and job.place in {"lost", "orphaned"}:
                 world.vanish(job, booked=False)
             elif job.queue == f"{queue}:compensation" and job.place == "failed":

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from tests.sagas.histories.job_model import Job, Member
+from tests.sagas.histories.node_queue import NodeError
 from tests.sagas.histories.steps import pick, queues, which
 from tests.sagas.histories.steps_of_callers import CallerSteps
 
@@ -92,7 +93,7 @@ class WorkerSteps(CallerSteps):
     def report_too_late(self, n: int) -> None:
         """Report the result of a job whose lock has expired: BullMQ refuses it."""
         if holder := pick(self.world.late_holders, n):
-            with pytest.raises(TypeError, match=r"[Mm]issing|mismatch"):
+            with pytest.raises((TypeError, NodeError), match=r"[Mm]issing|mismatch"):
                 self.world.do(holder.complete())
             self.world.look()
 

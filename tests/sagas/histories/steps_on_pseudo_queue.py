@@ -52,7 +52,7 @@ class PseudoQueueSteps(Steps):
         entries, aside = world.seen.wakeups, world.seen.aside_wakeups
         if not all(map(world.is_indexed, world.of_wakeups([*entries, *aside]))):
             return  # nothing would be left by which a resync finds the group
-        world.do(ledger.pause_5x(paused) if moves_list else ledger.pause(paused))
+        world.do(ledger.pause(paused, moves_list))
         if moves_list:
             moved, destroyed = (entries, aside) if paused else (aside, entries)
             world.miss_wakeups(entries)

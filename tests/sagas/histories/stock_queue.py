@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 
 from testbed.servers.stock import CLIENTS
 from tests.sagas.histories.job_model import MAX_STALLS
+from tests.sagas.histories.raw_queue import RawQueue
 
 LOCK_MS = 600_000
 _NODE_SCRIPTS = {
@@ -72,10 +73,11 @@ class Holder:
         await self.job.moveToFailed(error, self.token)
 
 
-class StockQueue:
+class StockQueue(RawQueue):
     """One queue."""
 
     def __init__(self, connection: StockConnection, prefix: str, name: str) -> None:
+        super().__init__(connection.conn, prefix, name)
         # BullMQ's Job reads these three attributes of its queue.
         self.backend = RedisBackend(name, connection, prefix=prefix, owns_connection=False)
         self.opts = {"lockDuration": LOCK_MS}
@@ -105,10 +107,6 @@ class StockQueue:
             return False
         return True
 
-    async def lose_worker(self, job_id: str) -> None:
-        """Delete the lock of a job, as if its worker had died."""
-        await self._connection.conn.delete(self.backend.toKey(f"{job_id}:lock"))
-
     async def check_stalls(self) -> None:
         """Check for stalled jobs, as workers do every 30 seconds."""
         await self._connection.conn.delete(self.backend.toKey("stalled-check"))
@@ -136,46 +134,30 @@ class StockQueue:
         job_key = self.backend.toKey(job_id)
         return bool(await call(keys=[self.backend.toKey("")], args=[job_key, parent_key]) == 0)
 
-    async def delete_job(self, job_id: str) -> None:
-        """Delete the hash of a job and its entries, as a person does with DEL, LREM and ZREM."""
-        connection, key = self._connection.conn, self.backend.toKey
-        await connection.delete(key(job_id), key(f"{job_id}:lock"))
-        for name in ("wait", "paused", "active"):
-            await connection.lrem(key(name), 0, job_id)
-        for name in ("delayed", "prioritized", "completed", "failed"):
-            await connection.zrem(key(name), job_id)
-        await connection.srem(key("stalled"), job_id)
-
-    async def delete_parent(self, job_id: str) -> None:
-        """Delete the hash of a parent and what it records of its children."""
-        keys = [job_id, *(f"{job_id}:{name}" for name in ("dependencies", "processed"))]
-        keys.append(f"{job_id}:unsuccessful")
-        await self._connection.conn.delete(*map(self.backend.toKey, keys))
-
-    async def delete_list(self, name: str) -> None:
-        """Delete a list, as a person does with DEL."""
-        await self._connection.conn.delete(self.backend.toKey(name))
-
-    async def retry(self, job_id: str, place: str, reset: bool = False) -> None:
-        """Run a finished job again; `reset` deletes the counts of its attempts."""
+    async def retry(self, job_id: str, place: str, reset: bool = False) -> bool:
+        """Run a finished job again; return whether the counts of its attempts were reset."""
         job = await Job.fromId(self, job_id)
         await job.retry(place, {"resetAttemptsMade": reset, "resetAttemptsStarted": reset})
+        return reset
 
-    async def retry_all(self, place: str) -> None:
-        """Run every failed or completed job again."""
-        await self.backend.retryJobs(place, 1000, _far_future())
+    async def retry_all(self, place: str, booked: bool) -> bool:
+        """Run every finished job again, or do it as 5.x does: without a change of the ledger."""
+        if booked:
+            await self.backend.retryJobs(place, 1000, _far_future())
+        else:
+            keys, args = self.backend.scripts.moveJobsToWaitArgs(place, 1000, _far_future())
+            await self._connection.commands["moveJobsToWait5"](keys=keys, args=args)
+        return booked
 
-    async def retry_all_5x(self, place: str) -> None:
-        """Run every finished job again as 5.x does: without a change of the ledger."""
-        keys, args = self.backend.scripts.moveJobsToWaitArgs(place, 1000, _far_future())
-        await self._connection.commands["moveJobsToWait5"](keys=keys, args=args)
+    async def pause(self, paused: bool, moves_list: bool) -> bool:
+        """Pause or resume the queue, or do it as a Node client of 5.x does: it moves the list."""
+        if moves_list:
+            await self._pause_5x(paused)
+        else:
+            await self.backend.pause(paused)
+        return moves_list
 
-    async def pause(self, paused: bool) -> None:
-        """Pause or resume the queue."""
-        await self.backend.pause(paused)
-
-    async def pause_5x(self, paused: bool) -> None:
-        """Pause or resume the queue as a Node client of 5.x does: it moves the list."""
+    async def _pause_5x(self, paused: bool) -> None:
         await self._connection.conn.hset(self.backend.toKey("meta"), "version", "bullmq:5.62.0")
         lists = ["wait", "paused"] if paused else ["paused", "wait"]
         names = [*lists, "meta", "prioritized", "events", "delayed", "marker"]
@@ -184,18 +166,12 @@ class StockQueue:
             keys=keys, args=["paused" if paused else "resumed"]
         )
 
-    async def resume_by_hand(self) -> None:
-        """Resume the queue without moving jobs from the list `paused`.
-
-        The Python client leaves jobs there if there are more than 7,000.
-        """
-        await self._connection.conn.hdel(self.backend.toKey("meta"), "paused")
-
-    async def obliterate(self) -> None:
-        """Delete the queue with all its jobs, also active ones."""
+    async def obliterate(self) -> bool:
+        """Pause the queue, and delete it with all its jobs; return whether a pause moves a list."""
         await self.backend.pause(True)
         while await self.backend.obliterate(1000, force=True):
             pass
+        return False
 
     async def delete_keys(self) -> None:
         """Delete all keys of the queue, as removeAllQueueData does."""
@@ -203,7 +179,7 @@ class StockQueue:
         if keys := await connection.keys(self.backend.toKey("*")):
             await connection.delete(*keys)
 
-    async def remove_orphans(self) -> None:
+    async def remove_orphans(self) -> bool:
         """Delete the keys of jobs that are in no list, as removeOrphanedJobs of 6.x does."""
         base = self.backend.toKey("")
         known = {*_STATES, "marker", "events", "meta", "id", "pc", "stalled", "stalled-check"}
@@ -214,6 +190,7 @@ class StockQueue:
                 ids.add(job_id)
         args: list[str | int] = [len(_STATES), *_STATES, len(_JOB_KEYS), *_JOB_KEYS, *sorted(ids)]
         await self._connection.commands["removeOrphanedJobs"](keys=[base], args=args)
+        return True
 
     async def add(self, job_id: str) -> None:
         """Add a job that belongs to no group."""

@@ -1,92 +1,119 @@
 """The rules hold in random histories of stock clients, users, API calls and drivers.
 
-300 random histories of up to 50 steps, in parts that run in parallel; `make histories` runs 2,000.
-HISTORIES=50 runs 50. --hypothesis-seed=... repeats histories; every part then runs the same ones,
-so run only one part. hypothesis shrinks a history that breaks a rule to the fewest steps.
+300 random histories of up to 50 steps, a third with each stock client, in parts that run in
+parallel; `make histories` runs 2,000. HISTORIES=50 runs 50. --hypothesis-seed=... repeats
+histories; every part then runs the same ones, so run only one part. hypothesis shrinks a history
+that breaks a rule to the fewest steps.
 """
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from testbed.servers.stock import FLAVOURS
 from tests.sagas.histories.definitions import Definition
 from tests.sagas.histories.ground import ground
 from tests.sagas.histories.histories import SETTINGS, History, run_histories
 
-PARTS = 8
+PARTS = 3
 HISTORIES = int(os.environ.get("HISTORIES", "300"))
+MEMBER = {"queue": "a", "opts": {}, "when": "Completed"}
 
 
 # No coverage: it would more than double the time, and the tests of single rules provide it.
 @pytest.mark.no_cover
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("flavour", FLAVOURS)
 def test_the_rules_hold_in_every_history(
-    redis_url: str, prefix: str, tmp_path: Path, part: int
+    redis_url: str, prefix: str, tmp_path: Path, flavour: str, part: int
 ) -> None:
-    with ground(redis_url, prefix, tmp_path) as shared:
-        run_histories(shared, settings(SETTINGS, max_examples=-(-HISTORIES // PARTS)))
+    with ground(redis_url, prefix, tmp_path, flavour=flavour) as shared:
+        examples = -(-HISTORIES // (PARTS * len(FLAVOURS)))
+        run_histories(shared, settings(SETTINGS, max_examples=examples))
 
 
-def test_an_active_job_may_finish_between_two_calls_of_a_removal(
-    redis_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(params=FLAVOURS)
+def history(
+    request: pytest.FixtureRequest,
+    redis_url: str,
+    prefix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[History]:
+    """Return a history whose steps a test chooses."""
     monkeypatch.setattr("tests.sagas.histories.steps_of_workers.note", lambda _: None)
-    with ground(redis_url, prefix, tmp_path) as shared:
+    with ground(redis_url, prefix, tmp_path, flavour=request.param) as shared:
         monkeypatch.setattr(History, "ground", shared, raising=False)
-        history = History()
-        history.begin(budget=1, definition=[{"queue": "a", "opts": {}, "when": "Completed"}])
-        history.work(jobs=1)
-        history.resync()
-        history.retry(n=0, reset=False)
-        history.take(queue="a")
-        history.begin_removal(n=0)
-        history.complete(n=0)
-        history.teardown()
+        yield History()
 
 
-def test_a_member_that_was_refused_is_undone_if_it_runs_later(
-    redis_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_active_job_may_finish_between_two_calls_of_a_removal(history: History) -> None:
+    history.begin(budget=1, definition=[MEMBER])
+    history.work(jobs=1)
+    history.resync()
+    history.retry(n=0, reset=False)
+    history.take(queue="a")
+    history.begin_removal(n=0)
+    history.complete(n=0)
+    history.teardown()
+
+
+def test_completed_members_that_wait_in_a_long_list_do_not_hold_up_their_group(
+    history: History,
 ) -> None:
+    history.begin(budget=1, definition=[MEMBER] * 3)
+    history.work(jobs=2)
+    history.run_out_of_time(n=0)
+    history.add_foreign(queue="a", jobs=3)
+    history.retry(n=0, reset=False)
+    history.retry(n=0, reset=False)
+    history.teardown()
+
+
+def test_a_member_of_a_paused_queue_destroys_no_list_when_the_queue_is_resumed(
+    history: History,
+) -> None:
+    history.begin(budget=200, definition=[MEMBER])
+    history.pause(queue="a", paused=True, moves_list=True)
+    history.create([MEMBER])
+    history.pause(queue="a", paused=False, moves_list=True)
+    history.teardown()
+
+
+@pytest.mark.parametrize("history", ["python", "bullmq5"], indirect=True)
+def test_a_member_that_was_refused_is_undone_if_it_runs_later(history: History) -> None:
     """Two bulk retries of 5.x in a row let a member of an ended group run."""
-    monkeypatch.setattr("tests.sagas.histories.steps_of_workers.note", lambda _: None)
-    with ground(redis_url, prefix, tmp_path) as shared:
-        monkeypatch.setattr(History, "ground", shared, raising=False)
-        history = History()
-        member = {"queue": "a", "opts": {}, "when": "Started"}
-        history.begin(budget=1, definition=[member, member])
-        history.cancel(n=0)  # one call drops one member; a worker refuses the other
+    history.begin(budget=1, definition=[{**MEMBER, "when": "Started"}] * 2)
+    history.cancel(n=0)  # one call drops one member; a worker refuses the other
+    history.take(queue="a")
+    history.resync()
+    assert not history.world.undos_added
+    for _ in range(2):
+        history.retry_all(queue="a", place="failed", booked=False)
         history.take(queue="a")
-        history.resync()
-        assert not history.world.undos_added
-        for _ in range(2):
-            history.retry_all(queue="a", place="failed", booked=False)
-            history.take(queue="a")
-        history.resync()  # notices that it runs
-        history.fail(n=0, finally_=True)
-        history.resync()
-        assert list(history.world.undos_added.values()) == [1]
-        history.teardown()
+    history.resync()  # notices that it runs
+    history.fail(n=0, finally_=True)
+    history.resync()
+    assert list(history.world.undos_added.values()) == [1]
+    history.teardown()
 
 
 def test_an_ended_group_whose_hash_was_deleted_is_discarded_after_a_wake_up(
-    redis_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    history: History,
 ) -> None:
-    monkeypatch.setattr("tests.sagas.histories.steps_of_workers.note", lambda _: None)
-    with ground(redis_url, prefix, tmp_path) as shared:
-        monkeypatch.setattr(History, "ground", shared, raising=False)
-        history = History()
-        members: Definition = [{"queue": queue, "opts": {}, "when": None} for queue in ("a", "b")]
-        history.begin(budget=200, definition=members)
-        history.take(queue="b")
-        history.fail(n=0, finally_=True)
-        history.drive()
-        history.delete_keys(queue="a")
-        history.retry(n=0, reset=False)
-        history.take(queue="b")  # it is doomed: its failure wakes the group
-        history.drive()
-        history.resync()
-        assert not history.world.groups
-        history.teardown()
+    members: Definition = [{"queue": queue, "opts": {}, "when": None} for queue in ("a", "b")]
+    history.begin(budget=200, definition=members)
+    history.take(queue="b")
+    history.fail(n=0, finally_=True)
+    history.drive()
+    history.delete_keys(queue="a")
+    history.retry(n=0, reset=False)
+    history.take(queue="b")  # it is doomed: its failure wakes the group
+    history.drive()
+    history.resync()
+    assert not history.world.groups
+    history.teardown()

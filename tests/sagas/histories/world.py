@@ -1,7 +1,7 @@
 """A world of sagas in Redis and in the model; both are compared after every step.
 
-Stock BullMQ code (stock_queue.py), the scripts and the store change Redis. A step makes the same
-change in the model (job_model.py, group_model.py), and `check` compares both.
+Stock BullMQ code (stock_queue.py, node_queue.py), the scripts and the store change Redis. A step
+makes the same change in the model (job_model.py, group_model.py), and `check` compares both.
 """
 
 from collections.abc import Iterable
@@ -28,10 +28,15 @@ class World(Checks):
         self.look()
         self.check_lists()
 
+    def look(self, deleting: bool = False) -> None:
+        super().look(deleting)
+        # A worker of 5.x puts groups there while the pseudo queue is paused.
+        self.miss_wakeups(self.seen.aside_wakeups)
+
     def vanish(self, job: Job, booked: bool = True) -> None:
         """Record that a job was removed manually, which causes no wake-up."""
         group = self.group_of(job)
-        if group and job.book == "open":
+        if group and (job.book == "open" or (isinstance(job, Member) and job.runs_again)):
             group.unheard = True
         job.vanish(booked)
         if holder := self.holders.pop(job.id, None):
@@ -176,11 +181,10 @@ class World(Checks):
     def note_settled(self, group: Group, request: str, more: bool, patient: bool = True) -> None:
         """Settle a group in the model, with the choices that the scripts made."""
         chosen = Chosen(
-            cancelled={job for job, status in self.seen.statuses.items() if status == "cancelled"},
-            done={job for job, book in self.seen.books if book == "done"},
             undone={job.removesuffix("-undo") for job in self.undos_added},
             hashed=self.seen.hashed,
             missed=self.seen.missed,
+            stuck=self.seen.stuck,
             more=more,
             long_queues=self.long_queues,
         )
