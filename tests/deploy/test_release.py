@@ -28,7 +28,7 @@ from testbed.support.resources import Resources, install_crds, is_served, manife
 from testbed.support.sagas import job, undo
 from testbed.support.waiting import wait_for
 from testbed.support.workloads import Workloads, pool, workload
-from tests.deploy.rendered import BUNDLED, WATCHED
+from tests.deploy.rendered import BUNDLED, WATCHED, config_map
 
 RELEASE = "sagas"
 NAME = "sagas-jobgroup-operator"
@@ -44,6 +44,18 @@ ALL_KNOWN: Values = {
     "networkPolicy": {"enabled": True},
     "affinity": {"nodeAffinity": {}},
     "tolerations": [{"key": "only", "operator": "Exists"}],
+    "image": {"digest": f"sha256:{'0' * 64}"},
+    "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
+    "strategy": {"type": "Recreate"},
+    "commonLabels": {"cost-center": "2024"},
+    "deploymentAnnotations": {"note": "2024"},
+    "podSecurityContext": {"runAsUser": None, "supplementalGroups": [7]},
+    "securityContext": {"privileged": False},
+    "extraArgs": ["--verbose"],
+    "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
+    "extraVolumes": [{"name": "ca", "configMap": {"name": "ca-bundle"}}],
+    "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ca"}],
+    "extraObjects": [config_map("more", key="value")],
 }
 # Names that YAML would read as another type.
 STRANGE: Values = {
