@@ -72,8 +72,7 @@ async def test_a_late_change_of_an_object_with_another_label_is_left_to_its_oper
         until(lambda: newest in stage.store.hvals(heard), lambda: bank.log)
         stage.resources.condition("order", "Compensated", "False")
     # Each release has a lease and a checkpoint of its own.
-    own = {"WATCH_LABEL_SELECTOR": "team=shop", "LEASE_NAME": "jobgroup-operator"}
-    with stage.operator("shop", **own):
+    with stage.operator("shop", WATCH_LABEL_SELECTOR="team=shop", LEASE_NAME="jobgroup-operator"):
         stage.resources.condition("order", "Compensated", "True")
 
 
