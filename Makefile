@@ -55,9 +55,10 @@ lint: install ## Check style, types, import contracts and the Lua scripts
 	@$(BIN)/python -m testbed.build.toolchain node testbed/workers/lua_check.mjs operator/lua
 
 .PHONY: generate
-generate: install ## Generate deploy/crds/, the reference pages and the saga table from the code
+generate: install ## Generate deploy/crds/, the reference pages, the saga table and the README of the chart
 	@$(BIN)/python -m jobgroup.crd.generate deploy/crds
 	@$(BIN)/python -m jobgroup.crd.reference docs
+	@$(BIN)/python -m testbed.support.chart deploy/helm
 
 .PHONY: picture
 picture: install ## Draw docs/demo.svg from a run of the demo

@@ -17,6 +17,8 @@ from jobgroup.store.settings import (
 
 __all__ = ["Settings", "SettingsError", "read_settings"]
 
+# The API server checks the syntax.
+_SELECTOR = r"[-A-Za-z0-9_./=!,() ]{0,1024}"
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -29,6 +31,7 @@ class Settings:
     namespace: str
     lease_name: str
     namespaces: tuple[str, ...]
+    label_selector: str
     port: int
     workers: int
     api_qps: int
@@ -48,6 +51,7 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
         namespace=text_setting(env, "POD_NAMESPACE", _own_namespace(), r"[a-z0-9-]{1,63}"),
         lease_name=text_setting(env, "LEASE_NAME", "jobgroup-operator", r"[a-z0-9.-]{1,253}"),
         namespaces=_exact_names(env.get("KOPF_RUN_NAMESPACES", "").split()),
+        label_selector=text_setting(env, "WATCH_LABEL_SELECTOR", "", _SELECTOR),
         port=_number(env, "PORT", 8080, 0, 65535),
         workers=_number(env, "WORKERS", 16, 1, 256),
         api_qps=_number(env, "API_QPS", 500, 1, 100_000),

@@ -72,7 +72,7 @@ class Operator:
         self.watches = Watches(settings.watch_seconds)
         self._health = Health(settings.port, registry)
         limit = TokenBucket(settings.api_qps, settings.api_burst)
-        self._api = ApiClient(kopf_settings, limit)
+        self._api = ApiClient(kopf_settings, limit, settings.label_selector)
         self._lease = Lease(self._api, settings.namespace, settings.lease_name, settings.identity)
         redis = settings.redis
         self._store = Store(connect(redis.url), redis.prefix, observer=self._metrics)
@@ -230,7 +230,7 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
         chosen = read_settings()
         memo.operator = operator = Operator(chosen, settings)
         operator.watches.install()
-        configure_kopf(settings, operator.watches, namespaces=bool(chosen.namespaces))
+        configure_kopf(settings, operator.watches, bool(chosen.namespaces), chosen.label_selector)
         await operator.start()
     except SettingsError as refusal:
         # Not kopf's PermanentError, which would log a traceback around the message.

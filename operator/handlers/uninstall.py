@@ -54,7 +54,8 @@ class Uninstaller:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._api = ApiClient(kopf.OperatorSettings())
+        selector = settings.label_selector
+        self._api = ApiClient(kopf.OperatorSettings(), label_selector=selector)
         redis = connect(settings.redis.url, socket_timeout=ANSWER_SECONDS)
         self._store = Store(redis, settings.redis.prefix)
         self._released = self._running = self._failed = 0
@@ -141,9 +142,10 @@ class Uninstaller:
                 await asyncio.sleep(min(backoff(failures), 1))
 
     async def _pages(self, namespace: str) -> AsyncIterator[list[dict[str, Any]]]:
-        """Yield all JobGroups of a namespace, or of the cluster if the name is empty."""
+        """Yield the JobGroups of a namespace, or of the cluster if the name is empty."""
         where = f"/namespaces/{namespace}" if namespace else ""
         path = f"/apis/{API_VERSION}{where}/{JOBGROUP.plural}?limit={PAGE}"
+        path += f"&labelSelector={quote(self._settings.label_selector)}"
         token = ""
         while True:
             # If the CRD is not installed, there are no objects.

@@ -1,6 +1,7 @@
-"""The Helm chart: rendering it, and its values."""
+"""The Helm chart: rendering it, its values, and its README, which `make generate` writes."""
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,20 @@ RELEASE = "jobgroup-operator"
 NAMESPACE = "jobgroup-system"
 # The values without which the chart cannot be rendered.
 REDIS = {"redis": {"url": "redis://redis:6379/0"}}
+
+# Values that the chart accepts for a parent chart and does not use.
+UNUSED = {"global", "enabled"}
+_OPENING = """\
+# The chart jobgroup-operator
+
+[Installing with Helm](../../docs/installing.md) describes how to use the chart. `make generate`
+writes this page from `values.schema.json` and `values.yaml`.
+
+## Values
+
+The chart refuses a value that is not in this table, or has the wrong type. A parent chart may also
+set `global`, which is not used, and `enabled`, for the `condition` of its dependency.
+"""
 
 Values = Mapping[str, Any]
 Manifest = dict[str, Any]
@@ -89,14 +104,14 @@ def value_at(values: Values, path: str) -> Any:
     return found
 
 
-def values_table() -> str:
-    """Return the table of docs/installing.md."""
+def readme() -> str:
+    """Return the README of the chart."""
     rows = ["| value | default | |", "| --- | --- | --- |"]
     for path, node in leaves(schema()):
-        if path != "global":
+        if path not in UNUSED:
             default = json.dumps(value_at(defaults(), path))
             rows.append(f"| `{path}` | `{default}` | {_meaning(node)} |")
-    return "\n".join(rows) + "\n"
+    return "\n".join([_OPENING, *rows]) + "\n"
 
 
 def _meaning(node: Values) -> str:
@@ -105,3 +120,12 @@ def _meaning(node: Values) -> str:
         return str(node["description"])
     *others, last = [f"`{value}`" for value in node["enum"]]
     return f"{node['description'].removesuffix('.')}: {', '.join(others)} or {last}."
+
+
+def main(folder: Path) -> None:
+    """Write the README into the folder of the chart."""
+    (folder / "README.md").write_text(readme())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -12,6 +12,7 @@ EVERYTHING: Values = {
     "networkPolicy": {"enabled": True},
     "metrics": {
         "serviceMonitor": {"enabled": True},
+        "podMonitor": {"enabled": True},
         "rules": {"enabled": True},
         "dashboard": {"enabled": True},
     },
@@ -29,6 +30,11 @@ OPERATOR = {
     "app.kubernetes.io/instance": "jobgroup-operator",
     "app.kubernetes.io/component": "operator",
 }
+
+
+def config_map(name: str, **data: str) -> Manifest:
+    """Return the manifest of a ConfigMap."""
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
 def one(manifests: list[Manifest], kind: str, suffix: str = "") -> Manifest:

@@ -51,6 +51,7 @@ from tests.deploy.rendered import (
             set(),
         ),
         ({"metrics": {"serviceMonitor": {"enabled": True}}}, {"ServiceMonitor"}, set()),
+        ({"metrics": {"podMonitor": {"enabled": True}}}, {"PodMonitor"}, set()),
         ({"metrics": {"rules": {"enabled": True}}}, {"PrometheusRule"}, set()),
         ({"metrics": {"dashboard": {"enabled": True}}}, {"ConfigMap -dashboard"}, set()),
         ({"uninstall": {"hook": False}}, set(), {"Job -uninstall"}),
@@ -191,6 +192,10 @@ def test_selectors_match_their_own_pods_only() -> None:
     assert [each["port"] for each in monitor["endpoints"]] == [
         each["name"] for each in service["spec"]["ports"]
     ]
+    monitor = spec["PodMonitor", name]
+    (port,) = container(one(manifests, "Deployment")["spec"]["template"]["spec"])["ports"]
+    assert selected(monitor["selector"]["matchLabels"]) == {"operator"}
+    assert [each["port"] for each in monitor["podMetricsEndpoints"]] == [port["name"]]
 
 
 def test_the_network_policies_allow_only_what_is_needed() -> None:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from testbed.support.chart import REDIS, Manifest, Values, leaves, render, schema
+from testbed.support.chart import REDIS, UNUSED, Manifest, Values, leaves, render, schema
 from tests.deploy.rendered import (
     CLUSTER_WIDE,
     EVERYTHING,
     PLAIN,
+    config_map,
     summary,
 )
 
@@ -28,10 +29,24 @@ BY_SECRET: Values = {
 # Values that need another Redis configuration.
 WAYS = {"redis.url": REDIS, "redis.existingSecret": BY_SECRET, "redis.tls": BY_SECRET}
 PODS = ("Deployment", "Job -uninstall")
+CRDS = {each for each in PLAIN if "Definition" in each}
+LABELLED = (PLAIN - CRDS - {"ServiceAccount"}) | {
+    "ConfigMap -dashboard",
+    "NetworkPolicy",
+    "NetworkPolicy -redis",
+    "PodMonitor",
+    "PrometheusRule",
+    "Service -redis",
+    "ServiceAccount ours",
+    "ServiceMonitor",
+    "StatefulSet -redis",
+}
 RIGHTS = (*CLUSTER_WIDE, "Role -replicas", "RoleBinding -replicas")
 # A value, another setting for it -> the objects that change.
 CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "replicas": (3, ("Deployment",)),
+    "image.registry": ("registry.example:5000", PODS),
+    "image.digest": (f"sha256:{'0' * 64}", PODS),
     "image.repository": ("registry.example/operator", PODS),
     "image.tag": ("edge", PODS),
     "image.pullPolicy": ("Always", (*PODS, "StatefulSet -redis")),
@@ -47,6 +62,7 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
             "RoleBinding kube-system/-cluster-name",
         ),
     ),
+    "watch.labelSelector": ("team in (shop, bank),!paused", PODS),
     "redis.url": ("redis://another:6379/0", PODS),
     "redis.existingSecret.name": ("another", PODS),
     "redis.existingSecret.urlKey": ("another", PODS),
@@ -60,6 +76,7 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "redis.bundled.storageClass": ("fast", ("StatefulSet -redis",)),
     "redis.bundled.resources.requests": ({"cpu": "7m"}, ("StatefulSet -redis",)),
     "redis.bundled.resources.limits": ({"memory": "7Mi"}, ("StatefulSet -redis",)),
+    "redis.bundled.podSecurityContext": ({"runAsUser": 7777}, ("StatefulSet -redis",)),
     "port": (9000, (*PODS, "NetworkPolicy", "Service")),
     "workers": (32, PODS),
     "api.qps": (50, PODS),
@@ -68,7 +85,7 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "workerPools.maxReplicas": (77, PODS),
     "workerPools.optIn": (True, PODS),
     "workerPools.aggregate": (False, ("ClusterRole -edit-pools",)),
-    "crds.install": (False, tuple(each for each in PLAIN if "Definition" in each)),
+    "crds.install": (False, tuple(CRDS)),
     "serviceAccount.create": (False, ("ServiceAccount ours",)),
     "serviceAccount.name": (
         "another",
@@ -88,10 +105,22 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     ),
     "resources.requests": ({"cpu": "7m"}, PODS),
     "resources.limits": ({"memory": "7Mi"}, PODS),
+    "openshift": (True, (*PODS, "StatefulSet -redis")),
+    "podSecurityContext": ({"runAsUser": 7777}, PODS),
+    "securityContext": ({"readOnlyRootFilesystem": False}, (*PODS, "StatefulSet -redis")),
     "nodeSelector": ({"disk": "another"}, PODS),
     "tolerations": ([{"key": "another"}], PODS),
     "affinity": ({"podAffinity": {"another": "one"}}, ("Deployment",)),
     "priorityClassName": ("another", PODS),
+    "dnsConfig": ({"options": [{"name": "ndots", "value": "2"}]}, PODS),
+    "strategy": ({"type": "Recreate"}, ("Deployment",)),
+    "commonLabels": ({"cost-center": "sagas"}, tuple(LABELLED)),
+    "deploymentAnnotations": ({"note": "another"}, ("Deployment",)),
+    "extraArgs": (["--verbose"], ("Deployment",)),
+    "extraEnv": ([{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}], PODS),
+    "extraVolumes": ([{"name": "ca", "configMap": {"name": "ca-bundle"}}], PODS),
+    "extraVolumeMounts": ([{"name": "ca", "mountPath": "/etc/ca"}], PODS),
+    "extraObjects": ([config_map("jobgroup-operator-more")], ("ConfigMap -more",)),
     "podLabels": ({"team": "another"}, ("Deployment",)),
     "podAnnotations": ({"note": "another"}, ("Deployment",)),
     "topologySpread.enabled": (False, ("Deployment",)),
@@ -104,9 +133,21 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "metrics.serviceMonitor.enabled": (False, ("ServiceMonitor",)),
     "metrics.serviceMonitor.interval": ("7s", ("ServiceMonitor",)),
     "metrics.serviceMonitor.labels": ({"release": "another"}, ("ServiceMonitor",)),
+    "metrics.serviceMonitor.scrapeTimeout": ("7s", ("ServiceMonitor",)),
+    "metrics.serviceMonitor.relabelings": ([{"regex": "another"}], ("ServiceMonitor",)),
+    "metrics.serviceMonitor.metricRelabelings": ([{"regex": "another"}], ("ServiceMonitor",)),
+    "metrics.podMonitor.enabled": (False, ("PodMonitor",)),
+    "metrics.podMonitor.interval": ("7s", ("PodMonitor",)),
+    "metrics.podMonitor.scrapeTimeout": ("7s", ("PodMonitor",)),
+    "metrics.podMonitor.labels": ({"release": "another"}, ("PodMonitor",)),
+    "metrics.podMonitor.relabelings": ([{"regex": "another"}], ("PodMonitor",)),
+    "metrics.podMonitor.metricRelabelings": ([{"regex": "another"}], ("PodMonitor",)),
     "metrics.rules.enabled": (False, ("PrometheusRule",)),
     "metrics.rules.labels": ({"release": "another"}, ("PrometheusRule",)),
     "metrics.rules.runbookUrl": ("https://git.example/runbooks", ("PrometheusRule",)),
+    "metrics.rules.thresholds.activeSeconds": (7777777, ("PrometheusRule",)),
+    "metrics.rules.thresholds.compensatingSeconds": (7777777, ("PrometheusRule",)),
+    "metrics.rules.thresholds.wakeupLagSeconds": (7777777, ("PrometheusRule",)),
     "metrics.dashboard.enabled": (False, ("ConfigMap -dashboard",)),
     "metrics.dashboard.labels": ({"folder": "another"}, ("ConfigMap -dashboard",)),
     "uninstall.hook": (False, ("Job -uninstall", "Role -replicas")),
@@ -117,7 +158,7 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
 def test_every_value_is_tested() -> None:
     described = {path for path, _ in leaves(schema())}
     # A switch for other values, the names of all objects, and values that are not used.
-    others = {"redis.bundled.enabled", "nameOverride", "fullnameOverride", "global"}
+    others = {"redis.bundled.enabled", "nameOverride", "fullnameOverride", *UNUSED}
     assert described - CHANGES.keys() == others
 
 

@@ -28,7 +28,7 @@ from testbed.support.resources import Resources, install_crds, is_served, manife
 from testbed.support.sagas import job, undo
 from testbed.support.waiting import wait_for
 from testbed.support.workloads import Workloads, pool, workload
-from tests.deploy.rendered import BUNDLED, WATCHED
+from tests.deploy.rendered import BUNDLED, WATCHED, config_map
 
 RELEASE = "sagas"
 NAME = "sagas-jobgroup-operator"
@@ -44,7 +44,20 @@ ALL_KNOWN: Values = {
     "networkPolicy": {"enabled": True},
     "affinity": {"nodeAffinity": {}},
     "tolerations": [{"key": "only", "operator": "Exists"}],
+    "image": {"digest": f"sha256:{'0' * 64}"},
+    "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
+    "strategy": {"type": "Recreate"},
+    "commonLabels": {"cost-center": "2024"},
+    "deploymentAnnotations": {"note": "2024"},
+    "podSecurityContext": {"runAsUser": None, "supplementalGroups": [7]},
+    "securityContext": {"privileged": False},
+    "extraArgs": ["--verbose"],
+    "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
+    "extraVolumes": [{"name": "ca", "configMap": {"name": "ca-bundle"}}],
+    "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ca"}],
+    "extraObjects": [config_map("more", key="value")],
 }
+SELECTED: Values = {"watch": {"labelSelector": "team=shop"}}
 # Names that YAML would read as another type.
 STRANGE: Values = {
     "redis": {
@@ -180,7 +193,34 @@ def test_it_is_uninstalled_and_installed_again(release: Release, tmp_path: Path)
             resources.goes("order")
 
 
-@pytest.mark.parametrize("values", [{}, WATCHED], ids=["everywhere", "watched"])
+def test_a_job_that_was_rendered_and_applied_releases_the_objects(
+    release: Release, tmp_path: Path
+) -> None:
+    """Tools that only render the chart do not run its hook."""
+    with RedisServer(tmp_path) as redis:
+        values = {"redis": {"url": redis.url}}
+        release.install(values)
+        identity = release.api.identity(release.namespace, NAME)
+        settings = {"POD_NAMESPACE": release.namespace, "LEASE_NAME": NAME}
+        resources = Resources(release.api, "shop")
+        with start_operator(tmp_path, identity, redis.url, "bull", **settings):
+            resources.apply(manifest("order", job("pay")))
+            resources.reaches("order", state="ACTIVE")
+        only = ("--show-only", "templates/uninstall.yaml")
+        text = release.helm("template", RELEASE, CHART, *only, *with_values(values))
+        release.api.kubectl("apply", "-f", "-", stdin=text)
+        assert "shop/order" in run_the_hook(release, identity, redis.url)
+        assert resources.get("order")["metadata"].get("finalizers") is None
+        where = ("deployment", NAME, "-n", release.namespace, "-o", "jsonpath={.spec.replicas}")
+        assert release.api.kubectl("get", *where) == "0"
+        release.api.kubectl("delete", "-f", "-", stdin=text)
+        resources.delete("order")
+        resources.goes("order")
+
+
+@pytest.mark.parametrize(
+    "values", [{}, WATCHED, SELECTED], ids=["everywhere", "watched", "selected"]
+)
 def test_the_rendered_command_starts_the_operator(
     release: Release, tmp_path: Path, values: Values
 ) -> None:
@@ -202,10 +242,17 @@ def test_the_rendered_command_starts_the_operator(
 
         with on_free_port(start)[0]:
             shop = Resources(release.api, "shop")
-            shop.apply(manifest("order", job("pay")))
+            order = manifest("order", job("pay"))
+            shop.apply({**order, "metadata": {"name": "unlabelled"}})
+            shop.apply({**order, "metadata": {"name": "order", "labels": {"team": "shop"}}})
             shop.reaches("order", state="ACTIVE")
-            shop.delete("order")
-            shop.goes("order")
+            if values == SELECTED:
+                assert "state" not in shop.status("unlabelled")
+            else:
+                shop.reaches("unlabelled", state="ACTIVE")
+            for name in ("unlabelled", "order"):
+                shop.delete(name)
+                shop.goes(name)
 
 
 async def test_rights_in_watched_namespaces_are_enough_and_all_used(

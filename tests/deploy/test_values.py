@@ -1,20 +1,25 @@
 """The values of the chart: each is described and documented, and refused if it is invalid."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from testbed import ROOT
 from testbed.support.chart import (
+    CHART,
     REDIS,
+    UNUSED,
     Refused,
     Values,
     defaults,
     leaves,
+    readme,
     render,
     schema,
     value_at,
-    values_table,
 )
 
 SECRET = {"name": "redis", "urlKey": "uri"}
@@ -85,11 +90,14 @@ def test_a_service_account_that_is_not_created_must_be_named() -> None:
         ({"image": {"name": "x"}}, "name"),
         ({"image": {"repository": ""}}, "repository"),
         ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
+        ({"image": {"registry": "https://registry.example"}}, "registry"),
+        ({"image": {"digest": "0123"}}, "digest"),
         ({"imagePullSecrets": ["pull"]}, "imagePullSecrets"),
         ({"imagePullSecrets": [{"nam": "pull"}]}, "nam"),
         ({"watchNamespaces": "shop"}, "watchNamespaces"),
         ({"watchNamespaces": ["team-*"]}, "watchNamespaces"),
         ({"watchNamespaces": ["shop", "shop"]}, "watchNamespaces"),
+        ({"watch": {"labelSelector": "team=shop&limit=1"}}, "labelSelector"),
         ({"fullnameOverride": "Sagas"}, "fullnameOverride"),
         # The names of Services have no dots and begin with a letter.
         ({"fullnameOverride": "my.sagas"}, "fullnameOverride"),
@@ -115,10 +123,32 @@ def test_a_service_account_that_is_not_created_must_be_named() -> None:
         ({"resources": {"request": {}}}, "request"),
         ({"nodeSelector": {"disk": 1}}, "nodeSelector"),
         ({"podLabels": []}, "podLabels"),
+        ({"enabled": "yes"}, "enabled"),
+        ({"openshift": "yes"}, "openshift"),
+        ({"podSecurityContext": []}, "podSecurityContext"),
+        ({"securityContext": []}, "securityContext"),
+        ({"redis": {"bundled": {"podSecurityContext": []}}}, "podSecurityContext"),
+        ({"dnsConfig": []}, "dnsConfig"),
+        ({"strategy": "Recreate"}, "strategy"),
+        ({"deploymentAnnotations": {"note": 1}}, "deploymentAnnotations"),
+        # Selectors contain it.
+        ({"commonLabels": {"app.kubernetes.io/name": "another"}}, "commonLabels"),
+        ({"extraArgs": "--verbose"}, "extraArgs"),
+        ({"extraEnv": {"NAME": "value"}}, "extraEnv"),
+        ({"extraEnv": [{"value": "x"}]}, "extraEnv"),
+        ({"extraVolumes": [{"emptyDir": {}}]}, "extraVolumes"),
+        ({"extraVolumeMounts": [{"name": "ca"}]}, "extraVolumeMounts"),
+        ({"extraObjects": [1]}, "extraObjects"),
         ({"topologySpread": {"topologyKey": ""}}, "topologyKey"),
         ({"networkPolicy": {"redisPorts": []}}, "redisPorts"),
         ({"networkPolicy": {"apiServerPorts": [0]}}, "apiServerPorts"),
         ({"metrics": {"serviceMonitor": {"interval": "often"}}}, "interval"),
+        ({"metrics": {"serviceMonitor": {"scrapeTimeout": "soon"}}}, "scrapeTimeout"),
+        ({"metrics": {"podMonitor": {"scrapeTimeout": "soon"}}}, "scrapeTimeout"),
+        ({"metrics": {"podMonitor": {"relabelings": {}}}}, "relabelings"),
+        ({"metrics": {"rules": {"thresholds": {"activeSeconds": "1d"}}}}, "activeSeconds"),
+        ({"metrics": {"rules": {"thresholds": {"wakeupLagSeconds": 0}}}}, "wakeupLagSeconds"),
+        ({"metrics": {"rules": {"thresholds": {"leaderSeconds": 1}}}}, "leaderSeconds"),
         ({"uninstall": {"timeoutSeconds": 1}}, "timeoutSeconds"),
     ],
     ids=str,
@@ -139,7 +169,7 @@ def test_every_value_is_described_and_others_are_refused() -> None:
                 walk(field, f"{path}.{name}")
 
     walk(schema(), "")
-    described = {path for path, _ in leaves(schema())} - {"global"}
+    described = {path for path, _ in leaves(schema())} - UNUSED
     assert {path for path in described if value_at(defaults(), path) is None} == set()
 
     def paths(values: Any, path: str = "") -> set[str]:
@@ -155,6 +185,16 @@ def test_every_value_is_described_and_others_are_refused() -> None:
     assert paths(defaults()) == described
 
 
-def test_the_table_in_the_docs_matches_the_schema() -> None:
-    text = (ROOT / "docs/installing.md").read_text()
-    assert values_table() in text, f"docs/installing.md must contain:\n{values_table()}"
+def test_the_readme_is_up_to_date() -> None:
+    assert (CHART / "README.md").read_text() == readme(), "run `make generate`"
+
+
+def test_make_generate_writes_the_readme(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "testbed.support.chart", str(tmp_path)]
+    env = {"PYTHONPATH": f"{ROOT}:{ROOT / 'operator'}"}
+    subprocess.run(command, env=env, cwd=tmp_path, check=True)
+    text = (tmp_path / "README.md").read_text()
+    assert text == readme()
+    assert (
+        '| `logFormat` | `"plain"` | The format of log lines: `plain`, `full` or `json`. |' in text
+    )

@@ -61,7 +61,7 @@ def hook_as(
 ) -> Callable[..., Uninstaller]:
     """Return a function that builds the hook with an identity and namespaces."""
 
-    def make(identity: Path, *namespaces: str) -> Uninstaller:
+    def make(identity: Path, *namespaces: str, **more: str) -> Uninstaller:
         caplog.set_level(logging.INFO)
         env = environment(
             identity,
@@ -70,6 +70,7 @@ def hook_as(
             "uninstall",
             LEASE_NAME=stage.lease,
             KOPF_RUN_NAMESPACES=" ".join(namespaces),
+            **more,
         )
         monkeypatch.setenv("KUBECONFIG", env["KUBECONFIG"])
         return Uninstaller(read_settings(env))
@@ -248,6 +249,16 @@ async def test_only_the_watched_namespaces_are_released(
     for namespaces, left in ((["default", "kube-public"], [FINALIZER]), ([stage.namespace], [])):
         assert await hook_as(stage.api.operator, *namespaces).run(DEPLOYMENT)
         assert finalizers(stage, "running") == left
+
+
+async def test_only_objects_that_match_the_label_selector_are_released(
+    stage: Stage, deployment: None, hook_as: Callable[..., Uninstaller]
+) -> None:
+    leave_running(stage, "ours", "theirs")
+    stage.resources.kubectl("label", "jobgroup", "ours", "team=shop")
+    hook = hook_as(stage.api.operator, WATCH_LABEL_SELECTOR="team=shop")
+    assert await hook.run(DEPLOYMENT)
+    assert (finalizers(stage, "ours"), finalizers(stage, "theirs")) == ([], [FINALIZER])
 
 
 def rights_in_one_namespace(stage: Stage) -> Path:

@@ -143,6 +143,7 @@ def test_the_commands_for_the_chart_install_upgrade_and_uninstall_it(fresh: Part
             r"^helm install\b": "helm install --take-ownership",
             # No pods run here; tests/deploy/test_release.py does what the pod of the hook does.
             r"^helm uninstall\b": "helm uninstall --no-hooks --ignore-not-found",
+            r"^kubectl wait --for=condition=complete": "kubectl wait --for=create",
         }
         return changed(command, changes)
 

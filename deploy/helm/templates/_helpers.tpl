@@ -26,7 +26,11 @@ Templates quote every name that a user chooses: a namespace may be called 2024.
 {{- end }}
 
 {{- define "jobgroup.image" -}}
-{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- with .Values.image }}
+{{- with .registry }}{{ . }}/{{ end }}
+{{- .repository }}
+{{- if .digest }}@{{ .digest }}{{ else }}:{{ default $.Chart.AppVersion .tag }}{{ end }}
+{{- end }}
 {{- end }}
 
 {{- define "jobgroup.selector" -}}
@@ -35,19 +39,28 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "jobgroup.labels" -}}
-{{ include "jobgroup.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+{{ include "jobgroup.labelsWith" (list . dict) }}
 {{- end }}
 
-{{/* The metadata of an object in the namespace of the release: (list $ "suffix of its name"). */}}
+{{/* The labels of an object that has labels of its own, which replace those of commonLabels: (list $ labels). */}}
+{{- define "jobgroup.labelsWith" -}}
+{{- $root := first . -}}
+{{- $chart := include "jobgroup.selector" $root | fromYaml -}}
+{{- $_ := set $chart "app.kubernetes.io/version" $root.Chart.AppVersion -}}
+{{- $_ := set $chart "app.kubernetes.io/managed-by" $root.Release.Service -}}
+{{- $_ := set $chart "helm.sh/chart" (printf "%s-%s" $root.Chart.Name ($root.Chart.Version | replace "+" "_")) -}}
+{{- mergeOverwrite dict $root.Values.commonLabels (last .) $chart | toYaml }}
+{{- end }}
+
+{{/* The metadata of an object in the namespace of the release: (list $ "suffix of its name" labels). */}}
 {{- define "jobgroup.metadata" -}}
 {{- $root := first . -}}
-name: {{ print (include "jobgroup.fullname" $root) (last .) | quote }}
+{{- $labels := dict -}}
+{{- if gt (len .) 2 }}{{ $labels = last . }}{{ end -}}
+name: {{ print (include "jobgroup.fullname" $root) (index . 1) | quote }}
 namespace: {{ $root.Release.Namespace | quote }}
 labels:
-  {{- include "jobgroup.labels" $root | nindent 2 }}
+  {{- include "jobgroup.labelsWith" (list $root $labels) | nindent 2 }}
 {{- end }}
 
 {{/* The metadata of a cluster-scoped object. */}}
@@ -58,9 +71,9 @@ labels:
   {{- include "jobgroup.labels" $root | nindent 2 }}
 {{- end }}
 
-{{- define "jobgroup.restricted" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+{{/* A security context; without the ids on OpenShift, which assigns them: (list $ context). */}}
+{{- define "jobgroup.securityContext" -}}
+{{- $context := last . -}}
+{{- if (first .).Values.openshift }}{{ $context = omit $context "runAsUser" "runAsGroup" "fsGroup" }}{{ end -}}
+{{ toYaml $context }}
 {{- end }}

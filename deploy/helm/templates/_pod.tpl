@@ -9,12 +9,7 @@ imagePullSecrets:
 # Otherwise a Service called "port" would set PORT.
 enableServiceLinks: false
 securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  fsGroup: 65532
-  seccompProfile:
-    type: RuntimeDefault
+  {{- include "jobgroup.securityContext" (list . .Values.podSecurityContext) | nindent 2 }}
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . | quote }}
 {{- end }}
@@ -26,13 +21,23 @@ nodeSelector:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- if include "jobgroup.secrets" . }}
+{{- with .Values.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- $secrets := include "jobgroup.secrets" . }}
+{{- if or $secrets .Values.extraVolumes }}
 volumes:
+{{- if $secrets }}
 - name: redis
   projected:
     defaultMode: 0440
     sources:
-    {{- include "jobgroup.secrets" . | nindent 4 }}
+    {{- $secrets | nindent 4 }}
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -40,7 +45,7 @@ volumes:
 image: {{ include "jobgroup.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 securityContext:
-  {{- include "jobgroup.restricted" . | nindent 2 }}
+  {{- include "jobgroup.securityContext" (list . .Values.securityContext) | nindent 2 }}
 env:
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
@@ -76,10 +81,23 @@ env:
 - name: KOPF_RUN_CLUSTERWIDE
   value: "true"
 {{- end }}
-{{- if include "jobgroup.secrets" . }}
+{{- with .Values.watch.labelSelector }}
+- name: WATCH_LABEL_SELECTOR
+  value: {{ . | quote }}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- $secrets := include "jobgroup.secrets" . }}
+{{- if or $secrets .Values.extraVolumeMounts }}
 volumeMounts:
+{{- if $secrets }}
 - name: redis
   mountPath: /etc/jobgroup/redis
   readOnly: true
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 {{- end }}

@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 import aiohttp
 import kopf
@@ -49,13 +50,20 @@ class StatusRefusedError(ApiError):
 class ApiClient:
     """A client of one API server.
 
-    `writes` counts writes by what was written, `refused` refused statuses by kind and code.
+    `writes` counts writes by what was written, `refused` refused statuses by kind and code. With a
+    label selector, objects of our kinds that do not match it are treated as if they did not exist.
     """
 
-    def __init__(self, settings: kopf.OperatorSettings, limit: TokenBucket | None = None) -> None:
+    def __init__(
+        self,
+        settings: kopf.OperatorSettings,
+        limit: TokenBucket | None = None,
+        label_selector: str = "",
+    ) -> None:
         self.writes: Counter[str] = Counter()
         self.refused: Counter[tuple[str, int]] = Counter()
         self._limit = limit
+        self._label_selector = label_selector
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None
         self._server = ""
@@ -67,8 +75,17 @@ class ApiClient:
 
     async def read(self, ref: Ref) -> dict[str, Any] | None:
         """Return an object, or None if it was deleted, even if another has its name."""
-        body = await self.find("GET", ref.path)
+        body = await (self._select(ref) if self._label_selector else self.find("GET", ref.path))
         return body if body and body["metadata"]["uid"] == ref.uid else None
+
+    async def _select(self, ref: Ref) -> dict[str, Any] | None:
+        """Return an object, or None if it does not match the label selector."""
+        query = {
+            "fieldSelector": f"metadata.name={ref.name}",
+            "labelSelector": self._label_selector,
+        }
+        found = await self.find("GET", f"{ref.path.rpartition('/')[0]}?{urlencode(query)}")
+        return next(iter(found["items"]), None) if found else None
 
     async def put_metadata(
         self, body: Mapping[str, Any], metadata: Mapping[str, Any]

@@ -7,6 +7,7 @@ from typing import Any
 import kopf
 
 from handlers.kube.watches import Watches
+from jobgroup.resource.kinds import API_GROUP, KINDS
 
 # The time limit of kopf's other requests: a page of a list may be large.
 REQUEST_SECONDS = 60
@@ -45,9 +46,18 @@ def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
 
 
 def configure_kopf(
-    settings: kopf.OperatorSettings, watches: Watches, namespaces: bool = False
+    settings: kopf.OperatorSettings,
+    watches: Watches,
+    namespaces: bool = False,
+    label_selector: str = "",
 ) -> None:
-    """Set everything that the operator relies on; `namespaces` if kopf watches only some."""
+    """Set everything that the operator relies on; `namespaces` if kopf watches only some.
+
+    kopf lists and watches the objects of our kinds that match the label selector.
+    """
+    if label_selector:
+        for kind in KINDS:
+            settings.watching.label_selectors[API_GROUP, kind.plural] = label_selector
     # The operator posts its own, few Events; kopf would post one for every log line.
     settings.posting.enabled = False
     # kopf removes the finalizer of this name from objects that only have event handlers, so it must
