@@ -75,7 +75,7 @@ const work = (queue) => {
   const [name, ...halves] = queue.split(":").reverse();
   const worker = new Worker(name, run, { connection: redis, prefix: [prefix, ...halves].join(":") });
   worker.on("failed", ({ name, attemptsMade, opts }, { message }) =>
-    console.log(`${name} failed: ${message} (attempt ${attemptsMade} of ${opts.attempts ?? 1})`),
+    console.log(`${name} failed: ${message} (attempt ${attemptsMade} of ${opts.attempts || 1})`),
   );
   worker.on("error", (error) => console.error(error.message));
   return worker;

@@ -35,7 +35,14 @@ from jobgroup.errors import (
     UnknownCompensationError,
 )
 from jobgroup.groups import JobGroups
-from jobgroup.model.snapshot import GroupEvent, GroupJob, GroupNode, GroupState
+from jobgroup.model.snapshot import (
+    GroupEvent,
+    GroupJob,
+    GroupNode,
+    GroupState,
+    JobDetails,
+    JobFailure,
+)
 from jobgroup.store.connection import connect
 from jobgroup.store.store import Store
 
@@ -54,7 +61,9 @@ __all__ = [
     "GroupState",
     "InvalidGroupStateError",
     "InvalidSpecError",
+    "JobDetails",
     "JobExistsError",
+    "JobFailure",
     "JobGroupError",
     "JobGroups",
     "JobInFlowError",

@@ -22,12 +22,13 @@ from jobgroup.errors import (
 )
 from jobgroup.model import names
 from jobgroup.model.clock import backoff
-from jobgroup.model.snapshot import GroupEvent, GroupJob, GroupNode, GroupState
+from jobgroup.model.snapshot import GroupEvent, GroupJob, GroupNode, GroupState, JobDetails, State
 from jobgroup.store.connection import RedisError, connect, is_transient, leave_if_cancelled
 from jobgroup.store.store import Store
 
 # Less than the five seconds after which redis-py 8 ends a read.
 _BLOCK_MS = 2000
+MAX_FAILURES = 100
 
 
 class JobGroups:
@@ -86,9 +87,22 @@ class JobGroups:
             return await self.store.read(group_id)
         return None
 
+    async def list_groups(self, state: State, limit: int = 100) -> list[GroupState]:
+        """Return the groups in a state, the oldest first; not those that a driver has to settle."""
+        found = await self.store.read_many(await self.store.list_ids(state, limit))
+        return [group for group in found if group.state == state]
+
     async def get_group_jobs(self, group_id: str) -> list[GroupJob]:
         """Return the jobs of a group with their current status."""
         return await self.store.read_jobs(group_id)
+
+    async def get_job_details(self, group_id: str, limit: int = MAX_FAILURES) -> list[JobDetails]:
+        """Return the jobs of a group with their names, and why jobs and undos failed.
+
+        At most `limit` failures of jobs and as many of undos are read. This costs a lookup for each
+        job; `get_group_jobs` needs one call.
+        """
+        return await self.store.read_details(group_id, limit)
 
     async def cancel_group(self, group_id: str) -> GroupState:
         """Cancel a group: drop its pending jobs and undo the completed ones."""

@@ -102,6 +102,15 @@ async def test_groups_are_counted_by_state(
     assert undoing
     assert totals.oldest["COMPENSATING"] == undoing.failed_at
 
+    # list_groups.lua reads the same scores.
+    assert {state: await groups.store.list_ids(state, 9) for state in STATES} == {
+        "ACTIVE": ["runs", "runs-too"],
+        "COMPENSATING": ["undoing"],
+        "COMPLETED": ["went-well"],
+        "FAILED": ["refused", "refused-too", "undone"],
+        "FAILED_COMPENSATION": ["not-undone"],
+    }
+
     await groups.remove_group("not-undone")
     totals = await groups.store.totals()
     assert (totals.groups["FAILED_COMPENSATION"], totals.groups["FAILED"]) == (0, 3)

@@ -33,10 +33,10 @@ LANGUAGES = {"console", "yaml", "json", "python", "js", "mermaid", ""}
 # The folder in which the commands of a page run, if not the root of the project.
 HOMES = {"docs/command-line.md": ORDERS, "examples/order-fulfilment/README.md": ORDERS}
 # The files of a page that are workers.
-WORKERS = {"docs/guide.md": ["flights.mjs", "hotels.py"]}
+WORKERS = {"docs/guide.md": ["flights.mjs", "hotels.py"], "docs/nodejs.md": ["restaurant.mjs"]}
 # Pages whose numbers differ from run to run.
 NUMBERS = {"docs/workerpool.md"}
-ENDLESS = re.compile(r"jobgroup drive(?! --once)|--watch|^node |kopf run")
+ENDLESS = re.compile(r"jobgroup drive(?! --once)|--watch|^node (worker|events)\.mjs|kopf run")
 # Commands that need a container engine; tests below check their arguments instead.
 ENGINE = re.compile(r"^docker (build|push) ")
 # The page whose commands run on an API server of its own, on which nothing is installed.
@@ -53,6 +53,9 @@ LOCAL = "redis://127.0.0.1:6379/0"
 # How the image is run; tests/e2e/test_image.py runs the image itself.
 IMAGE = rf"^docker run --rm --read-only jobgroup-operator:{__version__} "
 
+# No pods run here; test_runbooks.py runs the commands with the environment of the chart's pods.
+IN_POD = r"kubectl exec --namespace jobgroup-system deployment/jobgroup-operator -- "
+
 PAGES = pages()
 
 Adapt = Callable[[Command], Command]
@@ -64,9 +67,13 @@ def test_every_block_has_a_known_language() -> None:
     ]
     assert strange == []
     assert {each.page for each in blocks("")} <= TEXTS
-    assert {
-        str(each) for each in blocks("js") if each.file not in WORKERS.get(each.page, ())
-    } == set()
+    assert [str(each) for each in blocks("js") if not is_run(each)] == []
+
+
+def is_run(block: Block) -> bool:
+    """Return whether a file is a worker of its page, or run by a command of it."""
+    typed = [command.text for command in Page(block.page).commands]
+    return block.file in WORKERS.get(block.page, ()) or f"node {block.file}" in typed
 
 
 def has_target(page: Page, link: str) -> bool:
@@ -114,6 +121,7 @@ def adapted(command: Command) -> Command:
         r"^npm install\b": "npm install --dry-run --offline",
         r"^helm install\b": "helm template",
         r"^kubectl wait\b": "kubectl wait --timeout=120s",
+        IN_POD: "",
         IMAGE: "python operator/main.py ",
         r"^REDIS_URL=redis://redis:6379/0 kopf": 'PORT=0 REDIS_URL="$REDIS_URL" kopf',
     }

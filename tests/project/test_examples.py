@@ -177,6 +177,16 @@ async def test_a_job_of_an_unknown_name_fails_at_once_and_the_others_are_undone(
         await leave(process)
 
 
+async def test_a_job_without_attempts_fails_in_attempt_1_of_1(
+    groups: JobGroups, worker: Starter
+) -> None:
+    sing = {"name": "sing", "queueName": "payments"}
+    async with worker() as process:
+        await run(groups, json.dumps({"name": "song", "jobs": [sing]}))
+        said = "sing failed: no worker of payments knows how to sing (attempt 1 of 1)"
+        assert said in await leave(process)
+
+
 async def test_a_deployment_works_on_the_queue_it_is_for(
     groups: JobGroups, prefix: str, worker: Starter
 ) -> None:

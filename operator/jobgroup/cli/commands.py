@@ -6,17 +6,31 @@ import os
 import re
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from jobgroup import JobGroupError, JobGroups, __version__
 from jobgroup.cli.manifest import read_plans
 from jobgroup.cli.output import program
-from jobgroup.cli.verbs import REFUSED, add, cancel, complain, drive, follow, jobs, remove, show
+from jobgroup.cli.verbs import (
+    MAX_LISTED,
+    REFUSED,
+    add,
+    cancel,
+    complain,
+    drive,
+    follow,
+    jobs,
+    list_,
+    remove,
+    show,
+)
 from jobgroup.definition.spec import check_group_id
 from jobgroup.errors import InvalidSpecError
+from jobgroup.model.snapshot import STATES
 from jobgroup.store.connection import RedisError, is_transient, locate
+from jobgroup.store.settings import SettingsError, read_redis_settings
 
 NO_REDIS, INTERRUPTED, NO_READER = 3, 130, 141
 
@@ -25,9 +39,13 @@ Sagas over BullMQ jobs: groups of jobs that all succeed, or whose effects are un
 Stock BullMQ workers run the jobs; `drive` advances the groups."""
 
 EPILOG = """\
-environment:
-  REDIS_URL      default of --redis; use it for a URL with a password
-  BULLMQ_PREFIX  default of --prefix
+environment (as for the operator; --redis replaces all REDIS_* variables):
+  REDIS_URL            default of --redis; use it for a URL with a password
+  REDIS_URL_FILE       a file with the URL
+  REDIS_USERNAME_FILE  a file with the user name
+  REDIS_PASSWORD_FILE  a file with the password
+  REDIS_CA_FILE        the CA certificate of a rediss:// URL
+  BULLMQ_PREFIX        default of --prefix
 
 exit codes:
   0    success; follow and add --wait: every group is COMPLETED
@@ -73,7 +91,7 @@ def parse(argv: Sequence[str] | None) -> Namespace:
 
     def verb(run: Callable[[JobGroups, Namespace], Awaitable[int]], text: str) -> ArgumentParser:
         made = verbs.add_parser(
-            run.__name__,
+            run.__name__.rstrip("_"),
             help=text,
             description=f"{text[0].upper()}{text[1:]}.",
             allow_abbrev=False,
@@ -90,13 +108,22 @@ def parse(argv: Sequence[str] | None) -> Namespace:
         help="YAML or JSON, or - for standard input; each document is {name, jobs, compensation,"
         " groupId} or a JobGroup manifest",
     )
-    adding.add_argument(
-        "--id", help="id of the group (default: groupId of the file, or a new UUID)"
+    ids = adding.add_mutually_exclusive_group()
+    ids.add_argument(
+        "--id",
+        help="id of the group (default: groupId of the file, or NAMESPACE.NAME of a manifest, with"
+        ' the namespace "default" if it has none, or a new id if the file has neither); adding a'
+        " group with an id that exists changes nothing",
+    )
+    ids.add_argument(
+        "--new-id", action="store_true", help="create each group with a new, generated id"
     )
     adding.add_argument("--wait", action="store_true", help="follow the groups until they end")
+    listing = verb(list_, f"list the groups in a state, the oldest first, at most {MAX_LISTED}")
+    listing.add_argument("state", metavar="STATE", choices=STATES, help=", ".join(STATES))
     for run, text in (
         (show, "show the state and the counts of a group"),
-        (jobs, "list the jobs of a group with their status"),
+        (jobs, "list the jobs of a group with their status, and why jobs and undos failed"),
         (cancel, "cancel a group: drop its pending jobs and undo its completed jobs"),
         (remove, "remove an ended group and its jobs; its id cannot be used again for 30 days"),
         (follow, "show a group after each change until it ends"),
@@ -107,12 +134,7 @@ def parse(argv: Sequence[str] | None) -> Namespace:
         "--once", action="store_true", help="advance all groups that can advance now, then exit"
     )
     # Options may precede or follow the verb, so neither parser sets defaults.
-    given = Namespace(
-        redis=os.environ.get("REDIS_URL") or "redis://127.0.0.1:6379/0",
-        prefix=os.environ.get("BULLMQ_PREFIX") or "bull",
-        output="text",
-        id=None,
-    )
+    given = Namespace(redis=None, prefix=None, output="text", id=None)
     return parser.parse_args(argv, given)
 
 
@@ -124,6 +146,17 @@ def options(parser: ArgumentParser) -> None:
     group.add_argument("--prefix", default=SUPPRESS, help=text)
     text = "text, or one JSON object per line (default: text)"
     group.add_argument("--output", choices=("text", "json"), default=SUPPRESS, help=text)
+
+
+def resolve_redis(args: Namespace, env: Mapping[str, str] = os.environ) -> None:
+    """Complete the arguments from the environment."""
+    if args.redis:
+        # The password in a file must not be sent to another server.
+        env = {name: value for name, value in env.items() if not name.startswith("REDIS_")}
+    settings = read_redis_settings(env)
+    args.redis = args.redis or settings.url
+    args.prefix = args.prefix or settings.prefix
+    args.where = locate(args.redis)
 
 
 async def run(args: Namespace) -> int:
@@ -138,14 +171,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        args.where = locate(args.redis)
+        resolve_redis(args)
         if args.run is add:
             text, args.source = read_source(args.file)
-            args.plans = read_plans(text, args.source, args.id)
+            args.plans = read_plans(text, args.source, args.id, args.new_id)
         elif args.id is not None:
             check_group_id(args.id)
         return asyncio.run(run(args))
-    except JobGroupError as refusal:
+    except (JobGroupError, SettingsError) as refusal:
         return complain(refusal, REFUSED)
     except RedisError as error:
         what = "cannot be reached" if is_transient(error) else "rejected the command"

@@ -33,8 +33,13 @@ _NUMBERS = {"int", "float", "timestamp"}
 _TAG = "tag:yaml.org,2002:"
 
 
-def read_plans(text: str, source: str, group_id: str | None = None) -> list[Plan]:
-    """Return a plan for each group in a file; raise InvalidSpecError if any of them is invalid."""
+def read_plans(
+    text: str, source: str, group_id: str | None = None, new_id: bool = False
+) -> list[Plan]:
+    """Return a plan for each group in a file; raise InvalidSpecError if any of them is invalid.
+
+    A given id replaces that of the file, and so does a new one.
+    """
     place = source
     try:
         documents = [document for document in _load(text, source) if document is not None]
@@ -45,7 +50,7 @@ def read_plans(text: str, source: str, group_id: str | None = None) -> list[Plan
         plans = []
         for number, document in enumerate(documents, 1):
             place = f"{source}, document {number}" if len(documents) > 1 else source
-            plans.append(_plan(document, group_id))
+            plans.append(_plan(document, str(uuid.uuid4()) if new_id else group_id))
         return plans
     except InvalidSpecError as error:
         raise InvalidSpecError(f"{place}: {error}") from None
@@ -61,8 +66,18 @@ def _plan(document: Any, group_id: str | None) -> Plan:
     group = parse_group(
         fields["name"], fields["jobs"] or [], fields["compensation"], fields.get("default_name")
     )
-    chosen = check_group_id(group_id or fields["groupId"] or str(uuid.uuid4()))
-    return plan_group(group, chosen)
+    chosen = group_id or fields["groupId"]
+    if not chosen and fields.get("default_name"):
+        return plan_group(group, _manifest_id(fields["namespace"], fields["default_name"]))
+    return plan_group(group, check_group_id(chosen or str(uuid.uuid4())))
+
+
+def _manifest_id(namespace: str | None, name: str) -> str:
+    """Return the id that a manifest has by default, so that adding it twice creates one group."""
+    try:
+        return check_group_id(f"{namespace or 'default'}.{name}")
+    except InvalidSpecError as error:
+        raise InvalidSpecError(f"{error}; use --id to choose another one") from None
 
 
 def _definition(document: Any) -> dict[str, Any]:
@@ -84,12 +99,20 @@ def _definition(document: Any) -> dict[str, Any]:
                 f"spec.{field}: only the operator supports this field; remove it"
             )
     _only(JobGroupSpec.model_fields, spec, "spec.")
-    return {**spec, "default_name": metadata.get("name"), "groupId": None}
+    name, namespace = (_text(metadata, field) for field in ("name", "namespace"))
+    return {**spec, "default_name": name, "namespace": namespace, "groupId": None}
 
 
 def _mapping(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidSpecError(f"{where} should be a mapping")
+    return value
+
+
+def _text(metadata: dict[str, Any], field: str) -> str | None:
+    value = metadata.get(field)
+    if value is not None and not isinstance(value, str):
+        raise InvalidSpecError(f"metadata.{field} should be a string")
     return value
 
 

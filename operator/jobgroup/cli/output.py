@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from jobgroup.model import names
-from jobgroup.model.snapshot import GroupJob, GroupState
+from jobgroup.model.snapshot import GroupJob, GroupState, JobDetails, JobFailure
 from jobgroup.model.text import printable, time_of
+from jobgroup.resource.status import failure_message
 
 BAR = 20
+MAX_REASON = 1024
 
 
 def program() -> str:
@@ -20,17 +22,40 @@ def program() -> str:
 
 def group_fields(group: GroupState) -> dict[str, Any]:
     """Return all fields of a group, with the names of its hash in Redis."""
-    fields = {names.field_name(name): value for name, value in asdict(group).items()}
+    fields = _fields(group)
     times = {
         name: time_of(value) for name, value in fields.items() if name.endswith("At") and value
     }
     return {**fields, **times}
 
 
-def job_fields(job: GroupJob) -> dict[str, Any]:
-    """Return all fields of a job; the key is last because it is long."""
-    fields = {names.field_name(name): value for name, value in asdict(job).items()}
-    return {"jobId": "", "queueName": "", "status": "", "undo": "", **fields}
+def job_fields(details: JobDetails) -> dict[str, Any]:
+    """Return the fields of a job for a table; the key is last because it is long."""
+    fields = {"name": details.name, **_fields(details.job)}
+    return {"jobId": "", "name": "", "queueName": "", "status": "", "undo": "", **fields}
+
+
+def job_object(details: JobDetails) -> dict[str, Any]:
+    """Return the fields of a job, and why it and its undo failed, for a program."""
+    failures = {"failure": details.failure, "undoFailure": details.undo_failure}
+    objects = {name: failure and _fields(failure) for name, failure in failures.items()}
+    return {**job_fields(details), **objects}
+
+
+def failure_lines(jobs: Sequence[JobDetails]) -> list[str]:
+    """Return a line for each failure of a job or of an undo, and the number of unread ones."""
+    found = [each for job in jobs for each in (job.failure, job.undo_failure) if each]
+    lines = [_failure_line(each) for each in found]
+    unread = sum((job.job.status, job.job.undo).count("failed") for job in jobs) - len(found)
+    return [*lines, f"{unread} more failures are not listed"] if unread else lines
+
+
+def _failure_line(failure: JobFailure) -> str:
+    name = f" {failure.name}" if failure.name else ""
+    made = failure.attempts_made
+    attempts = f" after {made} attempt{'s' if made > 1 else ''}" if made else ""
+    where = f"{failure.job_id}{name} in {failure.queue_name}"
+    return printable(f"{where} failed{attempts}: {failure.reason[:MAX_REASON]}")
 
 
 def group_line(group: GroupState) -> str:
@@ -70,8 +95,14 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
+def _fields(value: GroupState | GroupJob | JobFailure) -> dict[str, Any]:
+    return {names.field_name(name): each for name, each in asdict(value).items()}
+
+
 def _cause(group: GroupState) -> str:
-    return f"{group.failed_job_id}: {group.reason}" if group.failed_job_id else group.reason
+    if group.failed_job_id:
+        return f"{group.failed_job_id}: {group.reason}"
+    return failure_message(group, {})
 
 
 def _cell(value: Any) -> str:

@@ -13,20 +13,23 @@ from contextlib import suppress
 
 from jobgroup import Driver, JobGroupError, JobGroups
 from jobgroup.cli.output import (
+    failure_lines,
     group_fields,
     group_line,
     job_fields,
+    job_object,
     listing,
     live_line,
     program,
     table,
 )
-from jobgroup.errors import GroupNotFoundError
+from jobgroup.errors import GroupExistsError, GroupNotFoundError, GroupRemovedError
 from jobgroup.model.snapshot import GroupState, Settled
 from jobgroup.model.text import time_of
 
 OK, NOT_COMPLETED, REFUSED = 0, 1, 2
 POLL_SECONDS = 0.25
+MAX_LISTED = 1000
 MOST_REMEMBERED = 10_000
 
 
@@ -35,8 +38,11 @@ async def add(groups: JobGroups, args: Namespace) -> int:
     code, made = OK, []
     for plan, result in zip(args.plans, results, strict=True):
         if isinstance(result, JobGroupError):
-            code = complain(f"{args.source}: {result}", REFUSED)
+            advice = "; --id and --new-id create another group" if is_taken(result) else ""
+            code = complain(f"{args.source}: {result}{advice}", REFUSED)
         else:
+            if not result:
+                complain(f"{args.source}: group {plan.group_id} exists already; added nothing", OK)
             made.append(plan.group_id)
     if args.wait:
         return max(code, await watch(groups, args, made))
@@ -45,14 +51,29 @@ async def add(groups: JobGroups, args: Namespace) -> int:
     return code
 
 
+def is_taken(refusal: JobGroupError) -> bool:
+    """Return whether another id would help."""
+    return isinstance(refusal, GroupExistsError | GroupRemovedError)
+
+
 async def show(groups: JobGroups, args: Namespace) -> int:
     say(render(args, await state_of(groups, args.id), lambda group: listing(group_fields(group))))
     return OK
 
 
+async def list_(groups: JobGroups, args: Namespace) -> int:
+    for group in await groups.list_groups(args.state, MAX_LISTED):
+        say(render(args, group))
+    return OK
+
+
 async def jobs(groups: JobGroups, args: Namespace) -> int:
-    rows = [job_fields(job) for job in await groups.get_group_jobs(args.id)]
-    say("\n".join(map(json.dumps, rows)) if args.output == "json" else table(rows))
+    found = await groups.get_job_details(args.id)
+    if args.output == "json":
+        lines = [json.dumps(job_object(job)) for job in found]
+    else:
+        lines = [table([job_fields(job) for job in found]), *failure_lines(found)]
+    say("\n".join(lines))
     return OK
 
 

@@ -72,6 +72,31 @@ class GroupJob:
 
 
 @dataclass(frozen=True, slots=True)
+class JobFailure:
+    """Why a job or an undo failed for good, as BullMQ stores it.
+
+    The name is empty if the queue no longer has the job. `attempts_made` is 0 if it is unknown, or
+    if the job failed before an attempt ended.
+    """
+
+    job_id: str
+    name: str
+    queue_name: str
+    attempts_made: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetails:
+    """One job of a group with its name, and why it and its undo failed, if they did."""
+
+    job: GroupJob
+    name: str
+    failure: JobFailure | None = None
+    undo_failure: JobFailure | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """A group after one call of settle_group.lua, and what the call did.
 

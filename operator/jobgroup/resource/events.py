@@ -12,11 +12,11 @@ from typing import Any
 from jobgroup.model.snapshot import ENDED, GroupState
 from jobgroup.resource import reasons
 from jobgroup.resource.conditions import Problem, sanitize, to_rfc3339
-from jobgroup.resource.status import end_message, failure_message
+from jobgroup.resource.status import CANCELLED, end_message, failure_message
 
 # The stored reason of a group that failed without a failed job -> the reason of its Event.
 _REQUESTS = {
-    "cancelled": reasons.CANCELLED,
+    CANCELLED: reasons.CANCELLED,
     reasons.DEADLINE_EXCEEDED: reasons.DEADLINE_EXCEEDED,
 }
 

@@ -24,6 +24,14 @@ MAX_LINES = 100
 MAX_LINES_BYTES = 40_000
 PENDING = "PENDING"
 
+# The stored reason of a group that was cancelled.
+CANCELLED = "cancelled"
+# The stored reason of a group that failed without a failed job -> its sentence.
+_REQUESTS = {
+    CANCELLED: "a cancellation was requested",
+    reasons.DEADLINE_EXCEEDED: "spec.activeDeadlineSeconds passed",
+}
+
 # The order of the jobs: failed ones first, then those that need attention.
 _RANKS = {"failed": 0, "active": 1, "pending": 3, "completed": 4, "cancelled": 5}
 _UNDO_RANKS = {"failed": 0, "pending": 2}
@@ -167,9 +175,7 @@ def _events(group: GroupState, names: Mapping[str, str]) -> list[dict[str, str]]
 def failure_message(group: GroupState, names: Mapping[str, str]) -> str:
     """Return in one line why a group failed or was cancelled."""
     if not group.failed_job_id:
-        return {reasons.DEADLINE_EXCEEDED: "spec.activeDeadlineSeconds passed"}.get(
-            group.reason, sanitize(group.reason)
-        )
+        return _REQUESTS.get(group.reason) or sanitize(group.reason)
     name = names.get(group.failed_job_id, group.failed_job_id)
     return sanitize(f'job "{name}" failed: {group.reason}')
 

@@ -18,8 +18,17 @@ from jobgroup.definition.plan import Plan, pack_plans
 from jobgroup.errors import CorruptKeyError, GroupNotFoundError, RefusedError
 from jobgroup.model import names
 from jobgroup.model.clock import GRACE, TOMBSTONE_MS, now_ms
-from jobgroup.model.snapshot import GroupJob, GroupState, OwnedGroup, Settled, Totals
+from jobgroup.model.snapshot import (
+    GroupJob,
+    GroupState,
+    JobDetails,
+    OwnedGroup,
+    Settled,
+    State,
+    Totals,
+)
 from jobgroup.store.connection import UNAVAILABLE
+from jobgroup.store.details import read_details, read_fields
 from jobgroup.store.observer import SILENT, Observer
 from jobgroup.store.queues import Queues
 from jobgroup.store.replies import (
@@ -66,6 +75,7 @@ class Store:
         self._orphan = load("orphan_group", folder, observer)
         self._tombstone = load("tombstone_group", folder, observer)
         self._read_incarnation = load("read_incarnation", folder, observer)
+        self._list = load("list_groups", folder, observer)
         self._read_totals = load("read_totals", folder, observer)
         self.queues = Queues(redis, prefix, folder, observer)
         self.streams = Streams(redis, prefix)
@@ -147,6 +157,11 @@ class Store:
         """Return the name of this data set; a Redis that lost its data gets a new one."""
         return str(await self._read_incarnation(self.redis, **self._incarnation_slots()))
 
+    async def list_ids(self, state: State, limit: int) -> list[str]:
+        """Return the ids of the groups in a state, the oldest first."""
+        parked = names.parked_key(self.prefix)
+        return list(await self._list(self.redis, parked=parked, state=state, limit=limit))
+
     async def read_many(self, group_ids: Sequence[str]) -> list[GroupState]:
         """Read those of these groups that exist; skip a group that is due or cannot be read."""
         calls = [(self._read, self._slots(group_id)) for group_id in group_ids]
@@ -186,6 +201,10 @@ class Store:
             raise GroupNotFoundError(group_id)
         return read_jobs(group_id, reply)
 
+    async def read_details(self, group_id: str, limit: int) -> list[JobDetails]:
+        """Read the jobs of a group with their names and at most `limit` failures of each kind."""
+        return await read_details(self.redis, self.prefix, await self.read_jobs(group_id), limit)
+
     async def read_with(
         self, group_id: str, jobs: bool = False, incarnation: bool = False
     ) -> GroupReading:
@@ -224,7 +243,7 @@ class Store:
     async def owned(self, owner: str, group_ids: Sequence[str]) -> dict[str, OwnedGroup]:
         """Return those of these groups that exist and belong to an owner."""
         parents = [names.parent_key(self.prefix, group_id) for group_id in group_ids]
-        replies = await self._fields(parents, "owner", "resource", "queue")
+        replies = await read_fields(self.redis, parents, "owner", "resource", "queue")
         found = {
             group_id: (str(resource), str(queue))
             for group_id, (its_owner, resource, queue) in zip(group_ids, replies, strict=True)
@@ -233,26 +252,11 @@ class Store:
         hashes = [
             names.group_key(self.prefix, queue, group_id) for group_id, (_, queue) in found.items()
         ]
-        sizes = await self._fields(hashes, "totalJobs")
+        sizes = await read_fields(self.redis, hashes, "totalJobs")
         return {
             group_id: OwnedGroup(resource, int(jobs) if jobs and jobs.isdecimal() else 0)
             for (group_id, (resource, _)), (jobs,) in zip(found.items(), sizes, strict=True)
         }
-
-    async def _fields(self, keys: Sequence[str], *fields: str) -> list[list[str | None]]:
-        """Read fields of hashes in one round trip; those of a corrupt key are None."""
-        if not keys:
-            return []
-        pipeline = self.redis.pipeline(transaction=False)
-        for key in keys:
-            pipeline.hmget(key, *fields)
-        replies = await pipeline.execute(raise_on_error=False)
-        for reply in replies:
-            if isinstance(reply, Exception) and not is_its_own(reply):
-                raise reply
-        return [
-            [None] * len(fields) if isinstance(reply, Exception) else reply for reply in replies
-        ]
 
     async def totals(self) -> Totals:
         """Count all groups by state with a few lookups."""

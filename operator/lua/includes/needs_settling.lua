@@ -12,10 +12,11 @@ local function needs_settling(k, prefix, group, queues, seen, budget)
   local open, done, failed = redis.call("SCARD", k.open), redis.call("HLEN", k.done), redis.call("ZCARD", k.failed)
   local undo_open, undos = redis.call("SCARD", k.undo_open), tonumber(group.undoCount or 0)
 
-  -- A bulk retry of 5.x leaves a job that waits, runs or has completed among the failed ones.
+  -- A bulk retry of 5.x leaves a job that waits, runs, has completed or has failed again among the failed ones.
   local function runs_again(set)
     for _, key in ipairs(redis.call("ZRANGE", set, 0, -1)) do
-      local job = redis.call("HMGET", key, "parentKey", "finishedOn")
+      local job = redis.call("HMGET", key, "parentKey", "finishedOn", "ats")
+      if job[1] and job[3] ~= "1" and redis.call("HEXISTS", k.parent, "refused:" .. key) == 1 then return true end
       local queue, id = split_job_key(prefix, key)
       queue_lists(queues, prefix .. ":" .. queue .. ":")
       if job[1] and (not job[2] or redis.call("ZSCORE", prefix .. ":" .. queue .. ":completed", id)) then return true end

@@ -16,6 +16,7 @@ local function outcome_of(k, gid, key)
   if redis.call("HEXISTS", k.parent, "started:" .. key) == 1 then return nil, true end
   local failed_at = redis.call("ZSCORE", k.failed, key)
   if not failed_at or redis.call("HEXISTS", k.parent, "removed:" .. key) == 1 then return nil, false end
+  if redis.call("EXISTS", key) == 1 then return nil, not was_refused(gid, key) end
   -- A refusal was recorded with its time: a later failure of the same member is another one.
-  return nil, not was_refused(gid, key) and redis.call("HGET", k.parent, "refused:" .. key) ~= failed_at
+  return nil, redis.call("HGET", k.parent, "refused:" .. key) ~= failed_at
 end

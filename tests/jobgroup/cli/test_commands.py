@@ -13,7 +13,7 @@ from jobgroup.model import names
 from testbed.servers.processes import free_port
 from tests.jobgroup.cli.command_line import ORDER, SECRET, Cli, Here, keys_of
 
-VERBS = ("add", "show", "jobs", "cancel", "remove", "follow", "drive")
+VERBS = ("add", "list", "show", "jobs", "cancel", "remove", "follow", "drive")
 
 
 # -- help and usage
@@ -89,15 +89,17 @@ async def test_every_verb_prints_text(cli: Cli, groups: JobGroups) -> None:
     assert added.stdout == "order-1 order ACTIVE: 0/2 completed\n"
     again = cli("add", "-", stdin=ORDER)
     assert (again.returncode, again.stdout) == (0, added.stdout)
+    sentence = "standard input: group order-1 exists already; added nothing"
+    assert again.stderr == f"jobgroup: {sentence}\n"
 
     shown = cli("show", "order-1")
     assert shown.returncode == 0
     assert re.search(r"^state +ACTIVE$", shown.stdout, re.MULTILINE)
     listed = cli("jobs", "order-1").stdout.splitlines()
-    assert [line.split()[:3] for line in listed] == [
-        ["jobId", "queueName", "status"],
-        ["order-1-0", "payments", "pending"],
-        ["order-1-1", "inventory", "pending"],
+    assert [line.split()[:4] for line in listed] == [
+        ["jobId", "name", "queueName", "status"],
+        ["order-1-0", "charge", "payments", "pending"],
+        ["order-1-1", "reserve", "inventory", "pending"],
     ]
 
     running = cli("remove", "order-1")
@@ -105,7 +107,10 @@ async def test_every_verb_prints_text(cli: Cli, groups: JobGroups) -> None:
     assert running.stderr == "jobgroup: Cannot remove group in state ACTIVE\n"
     cancelled = cli("cancel", "order-1")
     assert (cancelled.returncode, cancelled.stderr) == (0, "")
-    assert cancelled.stdout == "order-1 order FAILED: 0/2 completed, 2 cancelled (cancelled)\n"
+    assert (
+        cancelled.stdout
+        == "order-1 order FAILED: 0/2 completed, 2 cancelled (a cancellation was requested)\n"
+    )
     twice = cli("cancel", "order-1")
     assert (twice.returncode, twice.stderr) == (
         2,
@@ -160,8 +165,9 @@ async def test_json_has_the_fields_of_the_text(cli: Cli, groups: JobGroups) -> N
         json.loads(line) for line in cli("jobs", "order-1", "--output=json").stdout.splitlines()
     ]
     header, *lines = (line.split() for line in cli("jobs", "order-1").stdout.splitlines())
-    assert [dict(zip(header, line, strict=True)) for line in lines] == [
-        {k: v or "-" for k, v in row.items()} for row in rows
+    failures = {"failure": None, "undoFailure": None}
+    assert [dict(zip(header, line, strict=True)) | failures for line in lines] == [
+        {k: v or (v if k in failures else "-") for k, v in row.items()} for row in rows
     ]
 
     assert json.loads(cli("cancel", "order-1", "--output", "json").stdout)["state"] == "FAILED"
@@ -188,6 +194,34 @@ async def test_a_file_of_each_kind(cli: Cli, groups: JobGroups, tmp_path: Path) 
     assert (narrow.returncode, "Zo\\xeb's" in narrow.stdout) == (0, True)
 
 
+async def test_a_manifest_that_is_added_twice_is_one_group(
+    cli: Cli, groups: JobGroups, redis: Redis, prefix: str
+) -> None:
+    manifest = json.dumps(
+        {
+            "apiVersion": "jobgroups.dev/v1alpha1",
+            "kind": "JobGroup",
+            "metadata": {"name": "order-1", "namespace": "shop"},
+            "spec": {"jobs": [{"name": "charge", "queueName": "payments"}]},
+        }
+    )
+    first = cli("add", "-", stdin=manifest)
+    assert (first.stdout, first.stderr) == ("shop.order-1 order-1 ACTIVE: 0/1 completed\n", "")
+    again = cli("add", "-", stdin=manifest)
+    assert (again.returncode, again.stdout) == (0, first.stdout)
+    sentence = "standard input: group shop.order-1 exists already; added nothing"
+    assert again.stderr == f"jobgroup: {sentence}\n"
+    assert await redis.llen(f"{prefix}:payments:wait") == 1
+    changed = cli("add", "-", stdin=manifest.replace("charge", "bill"))
+    assert (changed.returncode, changed.stdout) == (2, "")
+    assert "Group shop.order-1 already exists with another definition" in changed.stderr
+    assert cli("add", "-", "--new-id", stdin=manifest).returncode == 0
+    assert await redis.llen(f"{prefix}:payments:wait") == 2
+    both = cli("add", "-", "--new-id", "--id", "a", stdin=manifest)
+    assert both.returncode == 2
+    assert "not allowed with argument" in both.stderr
+
+
 async def test_one_of_several_groups_is_refused(cli: Cli, groups: JobGroups) -> None:
     assert cli("add", "-", stdin=ORDER).returncode == 0
     changed = ORDER.replace("charge", "bill")
@@ -195,7 +229,7 @@ async def test_one_of_several_groups_is_refused(cli: Cli, groups: JobGroups) -> 
     done = cli("add", "-", stdin=f"{changed}---\n{other}")
     assert done.returncode == 2
     sentence = "standard input: Group order-1 already exists with another definition"
-    assert done.stderr == f"jobgroup: {sentence}\n"
+    assert done.stderr == f"jobgroup: {sentence}; --id and --new-id create another group\n"
     assert done.stdout == "order-2 order ACTIVE: 0/2 completed\n"
 
 

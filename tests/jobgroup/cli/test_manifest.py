@@ -1,6 +1,7 @@
 """The plans of a file, and the message of every invalid file."""
 
 import json
+import re
 from typing import Any
 
 import msgpack
@@ -26,8 +27,10 @@ status: {state: ACTIVE}
 """
 
 
-def read(text: str, source: str = "order.yaml", group_id: str | None = None) -> list[Plan]:
-    return read_plans(text, source, group_id)
+def read(
+    text: str, source: str = "order.yaml", group_id: str | None = None, new_id: bool = False
+) -> list[Plan]:
+    return read_plans(text, source, group_id, new_id)
 
 
 def refusal(text: str, source: str = "order.yaml", group_id: str | None = None) -> str:
@@ -74,6 +77,50 @@ def test_the_id_is_given_or_from_the_file_or_new() -> None:
     assert [plan.group_id for plan in read(mine)] == ["mine"]
     assert [plan.group_id for plan in read(mine, group_id="other")] == ["other"]
     assert read(PLAIN)[0].group_id != read(PLAIN)[0].group_id
+
+
+@pytest.mark.parametrize(
+    ("metadata", "group_id"),
+    [
+        ("{name: order-123}", "default.order-123"),
+        ("{name: order-123, namespace: shop}", "shop.order-123"),
+        ("{name: order-123, namespace: null}", "default.order-123"),
+        (f"{{name: {'o' * 120}}}", f"default.{'o' * 120}"),
+    ],
+)
+def test_the_id_of_a_manifest_is_its_namespace_and_name(metadata: str, group_id: str) -> None:
+    text = re.sub("metadata: .*", f"metadata: {metadata}", MANIFEST)
+    assert [plan.group_id for plan in read(text)] == [group_id]
+    assert [plan.group_id for plan in read(text, group_id="other")] == ["other"]
+
+
+@pytest.mark.parametrize("text", [MANIFEST, PLAIN + "groupId: mine\n"])
+def test_a_new_id_replaces_every_other(text: str) -> None:
+    ids = [plan.group_id for _ in range(2) for plan in read(text, new_id=True)]
+    assert len(set(ids)) == 2
+    assert all(re.fullmatch(r"[0-9a-f-]{36}", each) for each in ids)
+
+
+def test_a_manifest_without_a_name_gets_a_new_id() -> None:
+    text = re.sub("metadata: .*", "metadata: {generateName: order-}", MANIFEST)
+    text = text.replace("spec:", "spec:\n  name: fulfillment")
+    assert read(text)[0].group_id != read(text)[0].group_id
+
+
+@pytest.mark.parametrize("name", ["o" * 121, "order-undo", "order 123"])
+def test_an_id_that_a_manifest_cannot_have(name: str) -> None:
+    text = MANIFEST.replace("order-123", name)
+    said = refusal(text)
+    assert said.startswith(f"order.yaml: Group id 'default.{name}' ")
+    assert said.endswith("; use --id to choose another one")
+    assert [plan.group_id for plan in read(text, group_id="short")] == ["short"]
+
+
+@pytest.mark.parametrize("metadata", ["{name: 123}", "{name: a, namespace: [b]}"])
+def test_metadata_of_a_wrong_type(metadata: str) -> None:
+    text = re.sub("metadata: .*", f"metadata: {metadata}", MANIFEST)
+    text = text.replace("spec:", "spec:\n  name: fulfillment")
+    assert re.fullmatch(r"order.yaml: metadata.(name|namespace) should be a string", refusal(text))
 
 
 def test_each_document_is_a_group_and_empty_ones_are_skipped() -> None:

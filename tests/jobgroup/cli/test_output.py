@@ -1,8 +1,11 @@
 """Groups and jobs as text and as fields."""
 
+from dataclasses import replace
+
 import pytest
 
 from jobgroup.cli.output import (
+    failure_lines,
     group_fields,
     group_line,
     job_fields,
@@ -10,9 +13,11 @@ from jobgroup.cli.output import (
     live_line,
     table,
 )
-from jobgroup.model.snapshot import GroupJob, GroupState
+from jobgroup.model.snapshot import GroupJob, GroupState, JobDetails, JobFailure
 from jobgroup.model.text import time_of
 from tests.builders import group
+
+PAID = GroupJob("g-0", "bull:payments:g-0", "completed", "payments", "pending")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +44,7 @@ from tests.builders import group
         ),
         (
             group("FAILED", cancelled_count=4, reason="cancelled"),
-            "g order FAILED: 0/4 completed, 4 cancelled (cancelled)",
+            "g order FAILED: 0/4 completed, 4 cancelled (a cancellation was requested)",
         ),
         (
             group("FAILED", failed_job_id="g-0", reason="a\nb\033[2J\u202e"),
@@ -81,14 +86,34 @@ def test_a_listing_has_every_field_on_a_line_of_its_own() -> None:
 
 def test_a_table_has_a_column_for_every_field() -> None:
     rows = [
-        job_fields(GroupJob("g-0", "bull:payments:g-0", "completed", "payments", "pending")),
-        job_fields(GroupJob("g-10", "bull:q:g-10", "active", "q")),
+        job_fields(JobDetails(PAID, "charge")),
+        job_fields(JobDetails(GroupJob("g-10", "bull:q:g-10", "active", "q"), "")),
     ]
     assert table(rows).splitlines() == [
-        "jobId  queueName  status     undo     jobKey",
-        "g-0    payments   completed  pending  bull:payments:g-0",
-        "g-10   q          active     -        bull:q:g-10",
+        "jobId  name    queueName  status     undo     jobKey",
+        "g-0    charge  payments   completed  pending  bull:payments:g-0",
+        "g-10   -       q          active     -        bull:q:g-10",
     ]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "text"), [(0, ""), (1, " after 1 attempt"), (3, " after 3 attempts")]
+)
+def test_a_failure_without_known_attempts_mentions_none(attempts: int, text: str) -> None:
+    failure = JobFailure("g-0", "charge", "payments", attempts, "card\ndeclined")
+    failed = JobDetails(replace(PAID, status="failed", undo=""), "charge", failure)
+    assert failure_lines([failed]) == [f"g-0 charge in payments failed{text}: card declined"]
+
+
+def test_failures_that_were_not_read_are_counted() -> None:
+    failure = JobFailure("g-0-undo", "", "payments:compensation", 0, "r" * 5000)
+    undone = JobDetails(replace(PAID, undo="failed"), "charge", None, failure)
+    unread = JobDetails(replace(PAID, status="failed", undo="failed"), "charge")
+    assert failure_lines([undone, unread]) == [
+        f"g-0-undo in payments:compensation failed: {'r' * 1024}",
+        "2 more failures are not listed",
+    ]
+    assert failure_lines([JobDetails(PAID, "charge")]) == []
 
 
 def test_times_are_in_utc() -> None:

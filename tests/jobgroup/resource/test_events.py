@@ -48,7 +48,7 @@ WELL = ResourceEvent("Normal", "Compensated", "failed, 2 of 2 undone")
 BADLY = ResourceEvent(
     "Warning", "CompensationFailed", "failed, 1 of 2 undone, 1 could not be undone"
 )
-CANCELLED = ResourceEvent("Normal", "Cancelled", "cancelled")
+CANCELLED = ResourceEvent("Normal", "Cancelled", "a cancellation was requested")
 EXPIRED = ResourceEvent("Warning", "DeadlineExceeded", "spec.activeDeadlineSeconds passed")
 
 

@@ -132,7 +132,7 @@ def test_fields_of_events_that_did_not_happen_are_absent(
     [
         (COMPENSATING, 'job "charge" failed: card declined'),
         (replace(COMPENSATING, failed_job_id="g-9"), 'job "g-9" failed: card declined'),
-        (group("FAILED", reason="cancelled"), "cancelled"),
+        (group("FAILED", reason="cancelled"), "a cancellation was requested"),
         (group("FAILED", reason="DeadlineExceeded"), "spec.activeDeadlineSeconds passed"),
     ],
 )

@@ -153,7 +153,7 @@ def test_cancelling_posts_an_event(resources: Resources) -> None:
     resources.reaches("order", state="ACTIVE")
     resources.patch("order", cancel=True)
     resources.reaches("order", state="FAILED")
-    assert resources.events("order") == [("Normal", "Cancelled", "cancelled")]
+    assert resources.events("order") == [("Normal", "Cancelled", "a cancellation was requested")]
 
 
 def test_a_spec_that_cannot_be_run_posts_a_warning(resources: Resources) -> None:

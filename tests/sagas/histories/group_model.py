@@ -221,7 +221,8 @@ class Group:
                 member.maybe_started = member.maybe_started or (started and not completed)
             elif member.book in {"open", "failed"} and member.names_parent and not member.valued:
                 member.noted = True
-            member.refused = member.refused or (member.book == "failed" and member.shows_refusal)
+            if member.book == "failed" and member.hashed:
+                member.refused = member.shows_refusal
 
     def _mark(self, given_up: bool) -> None:
         for member in self.members:

@@ -171,9 +171,9 @@ class Member(Job):
             return False
         if self.book == "done" or self.noted:
             return True
-        failed = self.book == "failed" and not self.removed
-        ran = self.maybe_started or (failed and not self.refused and not self.shows_refusal)
-        return self.when == "Started" and ran
+        refused = self.shows_refusal if self.hashed else self.refused
+        failed = self.book == "failed" and not self.removed and not refused
+        return self.when == "Started" and (self.maybe_started or failed)
 
     @property
     def shows_refusal(self) -> bool:

@@ -1,6 +1,7 @@
 """removeOnComplete and removeOnFail of a member apply after the end of its group."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,20 @@ async def test_a_removed_failed_member_is_still_listed(sagas: Sagas, client: Sto
     assert (ended.state, ended.reason, ended.undone_count) == ("FAILED", "no", 1)
     assert await kept(sagas, order) == []
     assert await sagas.statuses(order.group_id) == ["completed", "failed"]
+
+
+async def test_the_retention_of_a_worker_does_not_apply_to_members_and_undos(
+    sagas: Sagas, client: StockClient
+) -> None:
+    nothing: dict[str, Any] = {"removeOnComplete": {"count": 0}, "removeOnFail": {"count": 0}}
+    members = [job("charge"), job("refuse", delay=50)]
+    order = await sagas.add(*members, undos={"charge": undo("refund")})
+    await client.work("payments", {"refuse": fails_for_good("no")}, **nothing)
+    await client.work("payments:compensation", **nothing)
+    assert (await sagas.ends(order.group_id)).undone_count == 1
+    assert await kept(sagas, order) == ["0-0", "0-1"]
+    refund = names.undo_id(order.jobs[0].job_id)
+    assert await sagas.redis.exists(f"{sagas.prefix}:payments:compensation:{refund}")
 
 
 @pytest.mark.parametrize("keep", [2, {"count": 2, "age": 3600}])

@@ -1,0 +1,96 @@
+"""The verbs that find a failed group and show why it failed: list and jobs."""
+
+import json
+
+from jobgroup import Driver, JobGroups
+from jobgroup.model.snapshot import STATES
+from testbed.servers.stock import StockClient, fails, fails_for_good, returns
+from tests.jobgroup.cli.command_line import ORDER, Cli, work
+
+RETRIED = ORDER.replace("inventory}", "inventory, opts: {attempts: 2}}")
+
+
+async def fail_to_undo(cli: Cli, groups: JobGroups, worker: StockClient) -> None:
+    """Run an order whose second job fails and whose undo fails, too."""
+    await work(worker, charge=returns(1), reserve=fails(9, "no stock"))
+    await worker.work("payments:compensation", {"refund": fails_for_good("account closed")})
+    cli("add", "-", stdin=RETRIED)
+    driver = Driver(groups.store)
+    await worker.heard("completed", name="charge")
+    await worker.heard("failed", name="reserve")
+    while (state := await groups.get_group_state("order-1")) and not state.ended:
+        await driver.drain()
+
+
+async def test_jobs_shows_why_jobs_and_undos_failed(
+    cli: Cli, groups: JobGroups, worker: StockClient
+) -> None:
+    await fail_to_undo(cli, groups, worker)
+    prefix = groups.store.prefix
+    assert cli("jobs", "order-1").stdout.splitlines()[1:] == [
+        f"order-1-0  charge   payments   completed  failed  {prefix}:payments:order-1-0",
+        f"order-1-1  reserve  inventory  failed     -       {prefix}:inventory:order-1-1",
+        "order-1-0-undo refund in payments:compensation failed after 1 attempt: account closed",
+        "order-1-1 reserve in inventory failed after 2 attempts: no stock",
+    ]
+    charge, reserve = map(json.loads, cli("jobs", "order-1", "--output=json").stdout.splitlines())
+    assert charge["failure"] is None
+    assert charge["undoFailure"] == {
+        "jobId": "order-1-0-undo",
+        "name": "refund",
+        "queueName": "payments:compensation",
+        "attemptsMade": 1,
+        "reason": "account closed",
+    }
+    assert (reserve["name"], reserve["undoFailure"]) == ("reserve", None)
+    assert reserve["failure"] == {
+        "jobId": "order-1-1",
+        "name": "reserve",
+        "queueName": "inventory",
+        "attemptsMade": 2,
+        "reason": "no stock",
+    }
+
+
+async def test_jobs_of_which_the_queue_has_lost_some(cli: Cli, groups: JobGroups) -> None:
+    cli("add", "-", stdin=ORDER)
+    redis, prefix = groups.store.redis, groups.store.prefix
+    key = f"{prefix}:payments:order-1-0"
+    await redis.lrem(f"{prefix}:payments:wait", 1, "order-1-0")
+    await redis.delete(key)
+    await redis.srem(f"{prefix}:_jobgroups:order-1:dependencies", key)
+    cli("drive", "--once")
+    assert cli("jobs", "order-1").stdout.splitlines()[1:] == [
+        f"order-1-0  -     payments   failed     -     {key}",
+        f"order-1-1  -     inventory  cancelled  -     {prefix}:inventory:order-1-1",
+        "order-1-0 in payments failed: unknown: its queue no longer has the job",
+    ]
+
+
+async def test_a_limited_number_of_failures_is_read(
+    cli: Cli, groups: JobGroups, worker: StockClient
+) -> None:
+    await fail_to_undo(cli, groups, worker)
+    charge, reserve = await groups.get_job_details("order-1", limit=0)
+    assert (charge.name, charge.job.undo, charge.undo_failure) == ("charge", "failed", None)
+    assert (reserve.name, reserve.job.status, reserve.failure) == ("reserve", "failed", None)
+
+
+async def test_list_finds_the_groups_in_a_state(
+    cli: Cli, groups: JobGroups, worker: StockClient
+) -> None:
+    await fail_to_undo(cli, groups, worker)
+    await groups.add_group("waits", [{"name": "ship", "queueName": "shipping"}], group_id="second")
+    await groups.add_group("waits", [{"name": "ship", "queueName": "shipping"}], group_id="third")
+    found = {state: cli("list", state).stdout.splitlines() for state in STATES}
+    assert {state: [line.split()[0] for line in lines] for state, lines in found.items()} == {
+        "ACTIVE": ["second", "third"],
+        "COMPENSATING": [],
+        "COMPLETED": [],
+        "FAILED": [],
+        "FAILED_COMPENSATION": ["order-1"],
+    }
+    (line,) = cli("list", "FAILED_COMPENSATION", "--output", "json").stdout.splitlines()
+    assert json.loads(line)["id"] == "order-1"
+    assert [group.id for group in await groups.list_groups("ACTIVE", limit=1)] == ["second"]
+    assert cli("list", "LOST").returncode == 2

@@ -1,0 +1,126 @@
+"""The commands that the runbooks run in a pod of the operator.
+
+They run here with the environment and the files that the chart gives to the pod, on a Redis with
+TLS and a password. tests/e2e/test_image.py shows what the image contains.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from testbed import ROOT
+from testbed.servers.processes import leashed
+from testbed.servers.redis import RedisServer
+from testbed.servers.tls import Authority, TlsRedis
+from testbed.support.chart import NAMESPACE, RELEASE, render
+from testbed.support.pages import Page
+from testbed.support.waiting import PATIENCE_SECONDS
+
+RUNBOOKS = Page("docs/runbooks.md")
+MOUNTED = "/etc/jobgroup/redis"
+PASSWORD = "p@ss/w%rd#1"  # noqa: S105 (the password of a Redis that ends with the test)
+IN_POD = re.compile(r"kubectl exec --namespace (\S+) (\S+) -- (.+)$")
+# The values of a cluster whose Redis has TLS and a password in a Secret.
+VALUES = {
+    "redis": {
+        "existingSecret": {"name": "redis", "urlKey": "url", "passwordKey": "password"},
+        "tls": {"caSecret": "redis-ca"},
+    }
+}
+# The groups that the commands name.
+SHIPPED = {"name": "ship", "queueName": "shipping"}
+GROUP_ID = "order-127"
+GROUP = {"name": "order", "groupId": GROUP_ID, "jobs": [SHIPPED]}
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Return the environment of the operator's container."""
+    ours = Authority(tmp_path, "ours")
+    with (
+        RedisServer(tmp_path) as server,
+        TlsRedis(server, ours.certify("IP:127.0.0.1")) as redis,
+        Redis.from_url(server.url) as admin,
+    ):
+        admin.config_set("requirepass", PASSWORD)
+        mounted = tmp_path / "mounted"
+        mounted.mkdir()
+        (mounted / "url").write_text(redis.url)
+        (mounted / "password").write_text(f"{PASSWORD}\n")
+        (mounted / "ca.crt").write_bytes(ours.certificate.read_bytes())
+        (deployment,) = [each for each in render(VALUES, redis={}) if each["kind"] == "Deployment"]
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        env = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        files = {name for name, value in env.items() if value.startswith(MOUNTED)}
+        assert files == {"REDIS_URL_FILE", "REDIS_PASSWORD_FILE", "REDIS_CA_FILE"}
+        yield {
+            **{name: value.replace(MOUNTED, str(mounted)) for name, value in env.items()},
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT / "operator"),
+        }
+        admin.auth(PASSWORD)
+        admin.config_set("requirepass", "")
+
+
+def run(pod: dict[str, str], command: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        leashed(["bash", "-c", command]),
+        env={**pod, "GROUP": GROUP_ID},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+
+def test_each_command_in_a_pod_runs_with_the_settings_of_the_chart(pod: dict[str, str]) -> None:
+    found = [match for each in RUNBOOKS.commands if (match := IN_POD.search(each.text))]
+    assert {match[1] for match in found} == {NAMESPACE}
+    assert {match[2] for match in found} == {f"deployment/{RELEASE}"}
+    verbs = {match[3].split()[3]: match[3] for match in found}
+    assert verbs.keys() == {"drive", "jobs", "list", "remove"}
+    added = run(pod, "python3 -m jobgroup add -", stdin=json.dumps(GROUP))
+    assert (added.returncode, added.stderr) == (0, "")
+    for verb in ("drive", "jobs", "list"):
+        done = run(pod, verbs[verb])
+        assert (verb, done.returncode, done.stderr) == (verb, 0, "")
+    assert run(pod, "python3 -m jobgroup list ACTIVE").stdout.startswith("order-127 ")
+    assert run(pod, "python3 -m jobgroup cancel order-127").returncode == 0
+    assert run(pod, verbs["remove"]).stdout == "order-127 REMOVED\n"
+
+
+def test_the_password_of_a_file_is_not_sent_to_another_redis(pod: dict[str, str]) -> None:
+    url = Path(pod["REDIS_URL_FILE"]).read_text()
+    done = run(
+        pod, f"python3 -m jobgroup list ACTIVE --redis '{url}?ssl_ca_certs={pod['REDIS_CA_FILE']}'"
+    )
+    assert done.returncode == 3
+    assert "rejected the command" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["REDIS_URL_FILE", "REDIS_PASSWORD_FILE", "REDIS_CA_FILE"])
+def test_a_missing_file_is_named(pod: dict[str, str], name: str) -> None:
+    done = run({**pod, name: "/nowhere"}, "python3 -m jobgroup drive --once")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"jobgroup: {name}: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_every_variable_of_a_command_is_set_by_that_command() -> None:
+    used = {each.text: re.findall(r"\$\{?(\w+)", each.text) for each in RUNBOOKS.commands}
+    assert any(used.values())
+    unset = [
+        f"{text}: {name}"
+        for text, variables in used.items()
+        for name in variables
+        if not re.search(rf"(^|; ?){name}=", text)
+    ]
+    assert unset == []
