@@ -167,11 +167,15 @@ class Driver:
             )
 
     async def _settle(self, group_ids: list[str], queue: str = "") -> int:
-        """Settle groups in one round trip; return how many were repaired."""
-        self.counters.settles += len(group_ids)
-        results = await self._store.settle(group_ids, grace=self._grace, queue=queue)
+        """Settle groups one after the other; return how many were repaired.
+
+        Redis runs a pipeline without a break. A call for each group lets it serve others between
+        two large groups.
+        """
         repaired = 0
-        for group_id, result in zip(group_ids, results, strict=True):
+        for group_id in group_ids:
+            self.counters.settles += 1
+            (result,) = await self._store.settle([group_id], grace=self._grace, queue=queue)
             was_waiting = group_id in self._waiting
             self._accept(group_id, result)
             repaired += isinstance(result, Settled) and result.repaired and not was_waiting

@@ -1,19 +1,21 @@
 --[[
   Move jobs to `wait` in a queue that is not paused, at most 2,000 per call: those that were added while it was
   paused (see add_job), and those that a client left in `paused`. The Python client moves 7,000 of these when it
-  resumes a queue that 5.x paused. The oldest jobs are moved last, to the end from which workers take.
+  resumes a queue that 5.x paused. They join the list at the end to which producers add, the oldest ones first.
 ]]
 -- @include list_length
 local function release_jobs(base)
-  local held = redis.call("ZREVRANGEBYSCORE", base .. "prioritized", "(4294967296", "-inf", "LIMIT", 0, 1000)
-  local left = list_length(base .. "paused") > 0 and redis.call("LRANGE", base .. "paused", 0, 999) or {}
+  local held = redis.call("ZRANGEBYSCORE", base .. "prioritized", "-inf", "(4294967296", "LIMIT", 0, 1000)
+  local left = list_length(base .. "paused") > 0 and redis.call("LRANGE", base .. "paused", -1000, -1) or {}
   if (#held == 0 and #left == 0) or redis.call("HEXISTS", base .. "meta", "paused") == 1 then return end
   if #left > 0 then
-    redis.call("RPUSH", base .. "wait", unpack(left))
-    redis.call("LTRIM", base .. "paused", #left, -1)
+    local oldest_first = {}
+    for i = #left, 1, -1 do oldest_first[#oldest_first + 1] = left[i] end
+    redis.call("LPUSH", base .. "wait", unpack(oldest_first))
+    redis.call("LTRIM", base .. "paused", 0, -#left - 1)
   end
   if #held > 0 then
-    redis.call("RPUSH", base .. "wait", unpack(held))
+    redis.call("LPUSH", base .. "wait", unpack(held))
     redis.call("ZREM", base .. "prioritized", unpack(held))
   end
   redis.call("ZADD", base .. "marker", "0", "0")

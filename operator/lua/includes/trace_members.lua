@@ -37,7 +37,8 @@ local function trace_members(k, prefix, gid, missing, budget)
       seek_if_completed(key)
       if was_refused(gid, key) then
         redis.call("HSET", k.parent, "refused:" .. key, redis.call("ZSCORE", k.failed, key))
-      elseif redis.call("EXISTS", key) == 1 then
+      elseif redis.call("HEXISTS", k.parent, "refused:" .. key) == 1 and redis.call("EXISTS", key) == 1 then
+        -- Only if it is needed: after a deletion, a full Redis accepts all further writes of the script.
         redis.call("HDEL", k.parent, "refused:" .. key)
       end
     end

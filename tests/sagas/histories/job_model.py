@@ -34,7 +34,8 @@ class Job:
     suspected: bool = False  # marked as possibly stalled by the last check of its queue
     doomed: bool = False  # the next worker that takes it fails it
     sealed: bool = False  # a manual retry does not change the ledger
-    unkept_if_failed: bool = False  # BullMQ removes it when it fails
+    unkept_if_failed: bool = False  # its options have BullMQ remove it when it fails
+    taken_unkept: bool = False  # they did so when its worker took it and read them
     valued: bool = True  # its hash has a return value
     history: set[Event] = field(default_factory=lambda: {"added"})  # in the stream of its queue
     ever_completed: bool = False
@@ -60,6 +61,7 @@ class Job:
     def take(self) -> None:
         """Start the job in a worker."""
         self.place, self.locked = "active", True
+        self.taken_unkept = self.unkept_if_failed
         self.starts += 1
         self.ats += 1
         self.entered += not self.doomed
@@ -78,7 +80,7 @@ class Job:
         """Fail one attempt, or fail the job if it was the last attempt."""
         self.tries += 1
         if finally_ or self.tries >= self.attempts:
-            self._leave_worker("gone" if self.unkept_if_failed else "failed")
+            self._leave_worker("gone" if self.taken_unkept else "failed")
             self.doomed = False
             if self.book == "open":
                 self.book = "failed"

@@ -29,6 +29,8 @@ class WorkerSteps(CallerSteps):
         job.take()
         self.world.holders[job.id] = holder
         self.world.look()
+        if self.world.is_leaving(job.id):
+            job.doomed = bool(holder.job.deferredFailure)  # a driver may have settled its group
         assert bool(holder.job.deferredFailure) == job.doomed
         if job.doomed:
             self.report_failure(job, finally_=True, reason=str(holder.job.deferredFailure))

@@ -121,3 +121,17 @@ def test_an_ended_group_whose_hash_was_deleted_is_discarded_after_a_wake_up(
     history.resync()
     assert not history.world.groups
     history.teardown()
+
+
+def test_a_worker_keeps_the_options_that_a_member_had_when_it_took_it(history: History) -> None:
+    history.begin(budget=200, definition=[MEMBER, {**MEMBER, "queue": "b"}])
+    history.work(jobs=1)
+    history.settle(n=0)
+    history.retry(n=0, reset=False)
+    history.take(queue="a")
+    history.run_out_of_time(n=0)
+    history.fail(n=0, finally_=True)
+    history.resync()
+    history.retry(n=0, reset=False)
+    history.take(queue="a")
+    history.teardown()
