@@ -15,6 +15,10 @@ local function restore_parent(k, prefix, queue)
   for i = 1, #statuses, 2 do
     local key, status = statuses[i], statuses[i + 1]
     if status ~= "cancelled" then restore_entry(prefix, key, k.sealed, k.open, k.done, k.failed) end
-    if status == "completed" then redis.call("HSETNX", k.done, key, "null") end
+    if status == "completed" then
+      redis.call("SREM", k.open, key)
+      redis.call("ZREM", k.failed, key)
+      redis.call("HSETNX", k.done, key, "null")
+    end
   end
 end

@@ -288,10 +288,10 @@ class Group:
 
 def _restored(member: Member) -> Book:
     """Return where a member is in the ledger that is restored from its queue and its group."""
-    if not member.hashed:
-        return "done" if member.recorded else "nowhere"
-    if member.sealed:
+    if member.recorded or (member.hashed and member.sealed):
         return "done"
+    if not member.hashed:
+        return "nowhere"
     return PLACE_IN_LEDGER.get(member.place, "nowhere" if member.detached else "open")
 
 
