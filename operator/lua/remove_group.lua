@@ -70,7 +70,7 @@ local function remove_jobs(hash, keys)
 end
 -- The first call restores the list of undos, if somebody deleted it.
 local has_undos = tonumber(redis.call("HGET", k.group, "undoCount") or 0) > 0
-if has_undos and redis.call("EXISTS", k.undo, k.tomb) == 0 then restore_undos(k, prefix) end
+if has_undos and redis.call("EXISTS", k.tomb) == 0 then restore_undos(k, prefix) end
 remove_jobs(k.undo, ledgers.undos(k, prefix).list())
 remove_jobs(k.jobs, redis.call("HKEYS", k.jobs))
 local left = budget.jobs <= 0

@@ -52,7 +52,7 @@ local function settle(k, prefix, gid, now, request, grace)
   end
   local function count_undos() return tonumber(redis.call("HGET", k.group, "undoCount") or 0) end
   -- Before the first undo is added: the ledger of undos that somebody deleted would not be missing after it.
-  if count_undos() > 0 and redis.call("EXISTS", k.undo) == 0 then restore_undos(k, prefix) end
+  if count_undos() > 0 then restore_undos(k, prefix) end
   if given_up then
     facts.undos_to_make = make_undos(k, prefix, gid, now, budget, running)
     more = more or facts.undos_to_make > 0

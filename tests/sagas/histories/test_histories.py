@@ -135,3 +135,19 @@ def test_a_worker_keeps_the_options_that_a_member_had_when_it_took_it(history: H
     history.retry(n=0, reset=False)
     history.take(queue="a")
     history.teardown()
+
+
+def test_undos_are_restored_after_a_worker_took_the_wake_up_of_their_deleted_parent(
+    history: History,
+) -> None:
+    history.begin(budget=200, definition=[MEMBER, MEMBER])
+    history.remove_job(n=0)
+    history.work(jobs=1)
+    history.resync()
+    history.take(queue="a:compensation")
+    history.complete(n=0)
+    history.delete_parent(n=0, undos=True)
+    history.steal_wakeup(fails=False, kept=False)
+    history.resync()
+    assert history.world.groups["g0"].state == "FAILED"
+    history.teardown()
