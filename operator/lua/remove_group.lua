@@ -12,6 +12,7 @@
   Errors   GROUPNOTFOUND  INVALIDSTATE  NEWERFORMAT
 ]]
 -- @include find_group
+-- @include belongs
 -- @include ledgers
 -- @include split_job_key
 -- @include drop_jobs
@@ -34,19 +35,22 @@ local touched = {}
 -- Remove one job; return whether it is certain that no worker will take what is left of it.
 local function remove_job(base, id)
   local key = base .. id
+  -- Another producer may have added a job with this id since the group's own job was removed.
+  if redis.call("EXISTS", key) == 1 and not belongs(k, gid, key) then return true end
   -- A job that was retried manually and is active keeps its hash: its worker needs it.
   if redis.call("EXISTS", key .. ":lock") == 1 then return true end
   -- A job whose worker died must leave the list: a stall check would revive it.
   redis.call("SREM", base .. "stalled", id)
-  if redis.call("ZREM", base .. "completed", id) == 0 and redis.call("ZREM", base .. "failed", id) == 0
+  local function leaves(set) return redis.call("ZREM", base .. set, id) == 1 end
+  if not leaves("completed") and not leaves("failed") and not leaves("waiting-children")
     and redis.call("LREM", base .. "active", 1, id) == 0 and redis.call("EXISTS", key) == 1 then
     -- It was retried manually, or its list was too long to search when the group was given up.
     local _, unsure = drop_jobs(base, { id }, 0, budget)
     if unsure[id] == "later" then return false end
     if unsure[id] == "never" then
       -- The entry of a list would run without a name if its hash were gone. BullMQ removes a job that fails.
-      redis.call("HSET", key, "defa", "group " .. gid .. " was removed")
-      remove_on_fail(key)
+      local opts = remove_on_fail(redis.call("HGET", key, "opts"))
+      redis.call("HSET", key, "defa", "group " .. gid .. " was removed", "opts", opts)
       return true
     end
   end

@@ -61,6 +61,11 @@ def goes_back() -> Behaviour:
     return {"goes_back": True}
 
 
+def waits_for_child(queue: str) -> Behaviour:
+    """Add a child job to a queue, and wait for it as its parent; only in Node."""
+    return {"child": queue}
+
+
 def hangs(then: Behaviour | None = None) -> Behaviour:
     """Stay active until released, then behave as `then`."""
     return {**(then or {}), "hang": True}

@@ -5,7 +5,7 @@ import { createServer } from "node:net";
 import { createInterface } from "node:readline";
 
 const [, , flavour, path] = process.argv;
-const { Queue, QueueEvents, UnrecoverableError, WaitingError, Worker } = await import(flavour);
+const { Queue, QueueEvents, UnrecoverableError, WaitingChildrenError, WaitingError, Worker } = await import(flavour);
 
 function withResolvers() {
   const made = {};
@@ -43,6 +43,14 @@ function serve(socket) {
       await job.moveToWait(token);
       report("back", { id, name });
       throw new WaitingError();
+    }
+    if (behaviour.child) {
+      const producer = new Queue(...place(behaviour.child));
+      await producer.add("child", {}, { parent: { id, queue: job.queueQualifiedName } });
+      await producer.close();
+      await job.moveToWaitingChildren(token);
+      report("waits", { id, name });
+      throw new WaitingChildrenError();
     }
     if (behaviour.unrecoverable) throw new UnrecoverableError(behaviour.reason);
     if (job.attemptsMade < (behaviour.fail ?? 0)) throw new Error(behaviour.reason);

@@ -3,7 +3,8 @@
   then pushes the ids and wakes the workers, once per queue.
 
   Two parts are left out: the counter of automatic ids, because our jobs have ids of their own, and
-  deduplication, which members and undos cannot use. `fields` are additional fields of the job's hash.
+  deduplication, which members and undos cannot use. `fields` are additional fields of the job's hash. The field
+  `group` of the event shows that the job was not added by another producer with the same id.
 
   A job for a paused queue goes to `prioritized`, with the priority 0. There every version of BullMQ finds it after
   it has resumed the queue. Versions disagree about the lists: up to 5, pausing and resuming moves one list
@@ -18,7 +19,7 @@ local function add_job(queue, job, now, parent_key, parent, fields)
   redis.call("HSET", base .. id, "name", job.name, "data", job.data, "opts", job.opts,
     "timestamp", now, "delay", job.delay or "0", "priority", job.priority or "0",
     "parentKey", parent_key, "parent", parent, unpack(fields))
-  redis.call("XADD", queue.events, "*", "event", "added", "jobId", id, "name", job.name)
+  redis.call("XADD", queue.events, "*", "event", "added", "jobId", id, "name", job.name, "group", "1")
   if job.delay then
     -- The low 12 bits order the jobs that are due in the same millisecond.
     local due = now + job.delay

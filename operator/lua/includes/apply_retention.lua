@@ -43,8 +43,10 @@ local function apply_retention(k, prefix, now)
     if keep and redis.call("ZSCORE", base .. set, id) then
       local count, age = keep.count, keep.age
       local rule = table.concat({ base, set, tostring(count), tostring(age) }, " ")
+      local parent = redis.call("HGET", base .. id, "parentKey")
       if count == 0 then
-        remove(base, set, id)
+        -- Another producer may have added a job with this id.
+        if parent == k.parent or parent == k.sealed then remove(base, set, id) end
       elseif not trimmed[rule] then
         -- Once per call and rule, although many members may share a rule: each trim walks the set.
         if trims == 0 then

@@ -19,7 +19,11 @@ local function derive_state(k, group)
   if facts.open == 0 and facts.undos_open == 0 then
     for _, key in ipairs(redis.call("HKEYS", k.templates)) do
       local value, started = nil, false
-      if not names.is_mapping(key) then value, started = outcome_of(k, group.id, key) end
+      if not names.is_mapping(key) then value, started = outcome_of(k, key) end
+      -- Settling records what started; until then, a member that failed in its queue did.
+      if group.state == "ACTIVE" and redis.call("ZSCORE", k.failed, key) then
+        started = started or redis.call("HEXISTS", k.parent, "removed:" .. key) == 0
+      end
       if value or (started and mapping_of(key).from_start) then facts.undos_to_make = facts.undos_to_make + 1 end
     end
   end

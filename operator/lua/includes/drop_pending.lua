@@ -2,8 +2,9 @@
   Remove the members that are not active from their queues, as many as the budget allows. A completed member
   that somebody runs again is removed, too, and stays completed.
 
-  A member in a list that is too long to search stays in its queue. It is doomed, so no worker will run it,
-  and it is cancelled like the others. A later call does not search for it again.
+  A member in a list that is too long to search stays in its queue, as does one that waits for children of its
+  own. It is doomed, so no worker will run it, and it is cancelled like the others. A later call does not search
+  for it again.
 
   Returns the number of members that can still finish, whether another call could drop some of them, and the
   completed members among them as a set.
@@ -15,13 +16,12 @@
 -- @include give_up_worker
 -- @include has_started
 -- @include job_keys
--- @include remove_on_fail
 local function drop_pending(k, prefix, now, grace, budget)
-  local seen, parents, pending, rerun, running, more = {}, {}, {}, {}, {}, false
+  local seen, parents, pending, waiting, rerun, running, more = {}, {}, {}, {}, {}, {}, false
   local members = redis.call("SMEMBERS", k.open)
   for _, key in ipairs(redis.call("HKEYS", k.done)) do
-    local job = redis.call("HMGET", key, "name", "finishedOn")
-    if job[1] and not job[2] and redis.call("HEXISTS", k.parent, "stuck:" .. key) == 0 then
+    local job = redis.call("HMGET", key, "parentKey", "finishedOn")
+    if job[1] == k.sealed and not job[2] and redis.call("HEXISTS", k.parent, "stuck:" .. key) == 0 then
       rerun[key] = true
       members[#members + 1] = key
     end
@@ -33,7 +33,7 @@ local function drop_pending(k, prefix, now, grace, budget)
     if active_ids(seen, prefix, queue)[id] then
       if give_up_worker(k, base, id, now, grace) then running[key] = rerun[key] end
     elseif parents[queue] and redis.call("ZSCORE", base .. "waiting-children", id) then
-      running[key] = rerun[key]
+      waiting[#waiting + 1] = key
     elseif budget.drops > 0 then
       pending[base] = pending[base] or {}
       table.insert(pending[base], id)
@@ -59,6 +59,14 @@ local function drop_pending(k, prefix, now, grace, budget)
       unneeded[#unneeded + 1] = key
     end
   end
+  local function leave(key)
+    redis.call("HSET", key, "parentKey", k.sealed)
+    redis.call("HSET", k.parent, "stuck:" .. key, 1)
+  end
+  for _, key in ipairs(waiting) do
+    leave(key)
+    if not rerun[key] then close(key, true) end
+  end
   for base, ids in pairs(pending) do
     local started = {}
     for _, id in ipairs(ids) do started[id] = has_started(base .. id) end
@@ -69,9 +77,7 @@ local function drop_pending(k, prefix, now, grace, budget)
         running[key], more = rerun[key], true
       else
         if unsure[id] then
-          redis.call("HSET", key, "parentKey", k.sealed)
-          redis.call("HSET", k.parent, "stuck:" .. key, 1)
-          remove_on_fail(key)
+          leave(key)
         elseif not was[id] then
           redis.call("UNLINK", job_keys(key))
         end

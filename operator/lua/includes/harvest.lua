@@ -26,7 +26,7 @@ local function harvest(prefix, ledger, now)
     elseif job[1] == ledger.hash and not job[2] then
       redis.call("ZREM", ledger.failed, key)
       redis.call("SADD", ledger.open, key)
-    elseif job[1] and redis.call("ZSCORE", prefix .. ":" .. queue .. ":completed", id) then
+    elseif job[1] == ledger.hash and redis.call("ZSCORE", prefix .. ":" .. queue .. ":completed", id) then
       redis.call("ZREM", ledger.failed, key)
       redis.call("HSETNX", ledger.done, key, job[3] or "null")
     end

@@ -5,17 +5,16 @@
   `adopt` returns whether a job that is in no part of the ledger is still a member, and puts it back: somebody
   removed it from its parent, but not from its queue.
 ]]
+-- @include belongs
 -- @include family
 -- @include restore_entry
 local ledgers = {
   members = function(k, prefix, gid, expected)
     return {
       adopt = function(key)
-        -- A job that somebody added under the same id has no value yet.
-        local job = redis.call("HMGET", key, "name", "returnvalue", "parentKey")
-        if not job[1] or not job[2] or (job[3] and job[3] ~= k.parent) then return false end
+        if redis.call("HGET", key, "parentKey") == k.sealed or not belongs(k, gid, key) then return false end
         redis.call("HSET", key, "parentKey", k.parent, "parent", family(k, gid))
-        restore_entry(prefix, key, k.sealed, k.open, k.done, k.failed)
+        restore_entry(prefix, key, k.parent, k.sealed, k.open, k.done, k.failed)
         return true
       end,
       open = k.open, done = k.done, failed = k.failed, hash = k.parent, members = k.jobs, expected = expected,

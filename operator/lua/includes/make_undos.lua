@@ -11,6 +11,7 @@
 -- @include names
 -- @include family
 -- @include outcome_of
+-- @include last_values
 -- @include split_job_key
 -- @include call_in_batches
 -- @include open_queue
@@ -24,27 +25,34 @@ local function make_undos(k, prefix, gid, now, budget, running)
     return mappings[name]
   end
 
+  local due, values = {}, {}
   for _, key in ipairs(redis.call("HKEYS", k.templates)) do
     local value, started = nil, false
-    if not names.is_mapping(key) then value, started = outcome_of(k, gid, key) end
-    local mapping = started and not running[key] and mapping_of(key)
-    if mapping and (value or mapping.from_start) then
-      if budget.undos <= 0 or budget.bytes <= 0 then
-        left = left + 1
-      else
-        local queue_name, id = split_job_key(prefix, key)
-        local queue = open_queue(queues, prefix, names.undo_queue(queue_name))
-        local undo_id = names.undo_id(id)
-        local data = mapping.head .. id .. '","originalReturnValue":' .. (value or "null") .. mapping.tail
-        undos[#undos + 1] = { queue, { id = undo_id, name = mapping.name, data = data, opts = mapping.opts } }
-        -- Fail before the first write if the key has another type.
-        redis.call("HLEN", queue.base .. undo_id)
-        members[#members + 1] = key
-        keys[#keys + 1] = queue.base .. undo_id
-        made[#made + 1] = keys[#keys]
-        made[#made + 1] = key
-        budget.undos, budget.bytes = budget.undos - 1, budget.bytes - #data
-      end
+    if not names.is_mapping(key) then value, started = outcome_of(k, key) end
+    if started and not running[key] and (value or mapping_of(key).from_start) then
+      due[#due + 1] = key
+      if #due <= budget.undos then values[key] = value end
+    end
+  end
+
+  values = last_values(k, prefix, values, budget)
+  for _, key in ipairs(due) do
+    if budget.undos <= 0 or budget.bytes <= 0 then
+      left = left + 1
+    else
+      local mapping = mapping_of(key)
+      local queue_name, id = split_job_key(prefix, key)
+      local queue = open_queue(queues, prefix, names.undo_queue(queue_name))
+      local undo_id = names.undo_id(id)
+      local data = mapping.head .. id .. '","originalReturnValue":' .. (values[key] or "null") .. mapping.tail
+      undos[#undos + 1] = { queue, { id = undo_id, name = mapping.name, data = data, opts = mapping.opts } }
+      -- Fail before the first write if the key has another type.
+      redis.call("HLEN", queue.base .. undo_id)
+      members[#members + 1] = key
+      keys[#keys + 1] = queue.base .. undo_id
+      made[#made + 1] = keys[#keys]
+      made[#made + 1] = key
+      budget.undos, budget.bytes = budget.undos - 1, budget.bytes - #data
     end
   end
 

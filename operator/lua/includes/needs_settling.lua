@@ -13,13 +13,13 @@ local function needs_settling(k, prefix, group, queues, seen, budget)
   local undo_open, undos = redis.call("SCARD", k.undo_open), tonumber(group.undoCount or 0)
 
   -- A bulk retry of 5.x leaves a job that waits, runs, has completed or has failed again among the failed ones.
-  local function runs_again(set)
+  local function runs_again(set, parent)
     for _, key in ipairs(redis.call("ZRANGE", set, 0, -1)) do
-      local job = redis.call("HMGET", key, "parentKey", "finishedOn", "ats")
-      if job[1] and job[3] ~= "1" and redis.call("HEXISTS", k.parent, "refused:" .. key) == 1 then return true end
+      local job = redis.call("HMGET", key, "parentKey", "finishedOn")
       local queue, id = split_job_key(prefix, key)
       queue_lists(queues, prefix .. ":" .. queue .. ":")
-      if job[1] and (not job[2] or redis.call("ZSCORE", prefix .. ":" .. queue .. ":completed", id)) then return true end
+      local has_completed = redis.call("ZSCORE", prefix .. ":" .. queue .. ":completed", id)
+      if job[1] == parent and (not job[2] or has_completed) then return true end
       budget.members = budget.members - 1
     end
     return false
@@ -48,5 +48,5 @@ local function needs_settling(k, prefix, group, queues, seen, budget)
   end
   return ledger_is_short or done ~= tonumber(group.completedCount)
     or redis.call("ZCARD", k.undo_failed) ~= tonumber(group.undoFailedCount or 0)
-    or runs_again(k.failed) or runs_again(k.undo_failed)
+    or runs_again(k.failed, k.parent) or runs_again(k.undo_failed, k.undo)
 end

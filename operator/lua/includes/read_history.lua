@@ -1,9 +1,10 @@
 --[[
-  Search the newest events of a queue for what happened to some of its jobs.
+  Search the newest events of a queue for what happened to some members of groups.
 
-  Returns for each id a table: `added` if the search reached the first event of the job, `started` if a worker
-  took it, `value` if it completed. The search reads at most `budget.events`, and streams are trimmed: a job
-  whose first event was not found may have started.
+  Returns for each id a table: `added` if the search reached the event with which the member was added,
+  `started` if a worker took the member, `value` if it completed. The search reads at most `budget.events`, and
+  streams are trimmed: a member whose first event was not found may have started. What happened to a job that
+  somebody added later with the same id is ignored.
 ]]
 local function read_history(base, ids, budget)
   local history, left, last = {}, #ids, "+"
@@ -16,8 +17,10 @@ local function read_history(base, ids, budget)
       local kind, id = entry[2][2], entry[2][4]
       local job = history[id]
       if job and not job.added then
-        if kind == "added" then
+        if kind == "added" and entry[2][7] == "group" then
           job.added, left = true, left - 1
+        elseif kind == "added" then
+          job.started, job.value = nil, nil
         elseif kind == "active" then
           job.started = true
         elseif kind == "completed" then

@@ -1,7 +1,7 @@
 --[[
-  Have BullMQ remove a job when it fails. Members and undos are stored with the option set to false.
+  Return the options of a job with which BullMQ removes it when it fails. Members and undos are stored with this
+  option set to false.
 ]]
-local function remove_on_fail(key)
-  local opts = redis.call("HGET", key, "opts") or "{}"
-  redis.call("HSET", key, "opts", (string.gsub(opts, '"removeOnFail":false', '"removeOnFail":true')))
+local function remove_on_fail(opts)
+  return (string.gsub(opts or "{}", '"removeOnFail":false', '"removeOnFail":true'))
 end

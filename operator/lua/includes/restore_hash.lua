@@ -7,14 +7,17 @@
 ]]
 -- @include call_in_batches
 -- @include ledgers
+-- @include names
+-- @include split_job_key
 local function restore_hash(k, prefix, gid, queue, now)
   local statuses, name = {}, gid
   local function add(keys, status)
     for _, key in ipairs(keys) do
       local opts = redis.call("HGET", key, "opts")
       local group = opts and cjson.decode(opts).group
-      -- A job without a group is foreign: another producer used our parent.
-      if group or not opts then
+      local _, id = split_job_key(prefix, key)
+      -- A foreign job, because another producer used our parent, or added a job with the id of a member.
+      if group or not opts or names.group_of_job(id) == gid then
         statuses[#statuses + 1] = key
         statuses[#statuses + 1] = status
       end

@@ -4,9 +4,11 @@
   A stock worker on the pseudo queue, or a person who removes a job there, deletes them. A member whose hash is
   gone, too, is left out unless the group recorded that it completed: the harvest finds it missing.
 ]]
+-- @include belongs
+-- @include has_started
 -- @include names
 -- @include restore_entry
-local function restore_parent(k, prefix, queue)
+local function restore_parent(k, prefix, gid, queue)
   local stored = redis.call("HMGET", k.group, "owner", "resource", "format", "totalJobs")
   redis.call("HSET", k.parent, "queue", queue, "total", stored[4], "owner", stored[1] or names.headless)
   if stored[2] then redis.call("HSET", k.parent, "resource", stored[2]) end
@@ -14,7 +16,11 @@ local function restore_parent(k, prefix, queue)
   local statuses = redis.call("HGETALL", k.jobs)
   for i = 1, #statuses, 2 do
     local key, status = statuses[i], statuses[i + 1]
-    if status ~= "cancelled" then restore_entry(prefix, key, k.sealed, k.open, k.done, k.failed) end
+    if status ~= "cancelled" then
+      restore_entry(prefix, key, k.parent, k.sealed, k.open, k.done, k.failed)
+      -- Whether it started before or after its group was given up was recorded only in the lost parent.
+      if belongs(k, gid, key) and has_started(key) then redis.call("HSET", k.parent, "started:" .. key, 1) end
+    end
     if status == "completed" then
       redis.call("SREM", k.open, key)
       redis.call("ZREM", k.failed, key)

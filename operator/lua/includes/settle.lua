@@ -31,7 +31,7 @@ local function settle(k, prefix, gid, now, request, grace)
   local facts = { total = total, requested = request ~= "", undos_to_make = 0 }
 
   local _, missing = harvest(prefix, ledgers.members(k, prefix, gid, total - tonumber(group[4])), now)
-  trace_members(k, prefix, gid, missing, budget)
+  trace_members(k, prefix, missing, budget)
   local function count_members()
     facts.open, facts.completed = redis.call("SCARD", k.open), redis.call("HLEN", k.done)
     facts.failed = redis.call("ZCARD", k.failed)
@@ -42,7 +42,7 @@ local function settle(k, prefix, gid, now, request, grace)
   local failing = state == "ACTIVE" and facts.completed < total and (facts.failed > 0 or facts.requested)
   facts.failing = failing
   local given_up = failing or (state ~= "ACTIVE" and state ~= "COMPLETED")
-  mark_members(k, given_up and names.doom(gid) or nil)
+  mark_members(k, given_up and names.doom(gid) or nil, failing)
   if failing and facts.requested then redis.call("HSET", k.parent, "requested", request) end
   if failing or state == "COMPENSATING" then
     local open

@@ -62,7 +62,7 @@ local function settle_and_park(prefix, gid, queue, token, request, grace)
       if formats.is_newer(redis.call("HGET", k.group, "format")) then
         return redis.error_reply("NEWERFORMAT " .. gid)
       end
-      if restored then restore_parent(k, prefix, queue) end
+      if restored then restore_parent(k, prefix, gid, queue) end
     end
     if not restored then
       redis.call("LREM", k.wakeups, 1, token)
@@ -70,6 +70,8 @@ local function settle_and_park(prefix, gid, queue, token, request, grace)
       redis.call("ZREM", k.parked, gid, names.undo_id(gid))
       if known then
         redis.call("UNLINK", unpack(owned_keys(k)))
+        -- A worker on the pseudo queue that took an entry without a hash would create the hash.
+        for _, entry in ipairs({ gid, names.undo_id(gid) }) do redis.call("LREM", k.wakeups, 0, entry) end
         if redis.call("ZCARD", k.index) == 0 then redis.call("SREM", k.queues, known) end
       end
       return false

@@ -1,15 +1,13 @@
 --[[
-  Record what the ledger does not show: that a member completed before somebody ran it again, that a missing
-  member may have started, and that a failed member did not run because it was doomed. Retention deletes the
-  hash that shows the latter. A missing member that completed returns to the ledger.
+  Record what the ledger does not show: that a member completed before somebody ran it again, and that a missing
+  member may have started. A missing member that completed returns to the ledger.
 
   A member has a return value from its creation on, and only retrying a completed job deletes it. So a member
   without a value has completed. The value itself is left only in the event stream of its queue.
 ]]
 -- @include split_job_key
--- @include was_refused
 -- @include read_history
-local function trace_members(k, prefix, gid, missing, budget)
+local function trace_members(k, prefix, missing, budget)
   local sought, is_missing = {}, {}
   local function seek(key)
     local queue = split_job_key(prefix, key)
@@ -33,15 +31,7 @@ local function trace_members(k, prefix, gid, missing, budget)
   end
   for _, key in ipairs(redis.call("SMEMBERS", k.open)) do seek_if_completed(key) end
   for _, key in ipairs(redis.call("ZRANGE", k.failed, 0, -1)) do
-    if not is_missing[key] then
-      seek_if_completed(key)
-      if was_refused(gid, key) then
-        redis.call("HSET", k.parent, "refused:" .. key, redis.call("ZSCORE", k.failed, key))
-      elseif redis.call("HEXISTS", k.parent, "refused:" .. key) == 1 and redis.call("EXISTS", key) == 1 then
-        -- Only if it is needed: after a deletion, a full Redis accepts all further writes of the script.
-        redis.call("HDEL", k.parent, "refused:" .. key)
-      end
-    end
+    if not is_missing[key] then seek_if_completed(key) end
   end
   for queue, keys in pairs(sought) do
     local base, ids = prefix .. ":" .. queue .. ":", {}

@@ -17,13 +17,13 @@ BUGS = {
         "includes/make_undos.lua", 'call_in_batches("HDEL", k.templates, members)'
     ),
     "a member is undone that was removed and never ran": Bug(
-        "includes/outcome_of.lua",
-        ' or redis.call("HEXISTS", k.parent, "removed:" .. key) == 1',
+        "includes/mark_members.lua",
+        ' and redis.call("HEXISTS", k.parent, "removed:" .. key) == 0',
     ),
     "a member that only started is undone though only completed ones should be": Bug(
         "includes/make_undos.lua",
-        "if mapping and (value or mapping.from_start) then",
-        "if mapping then",
+        " and (value or mapping_of(key).from_start) then",
+        " then",
     ),
     "undos that the budget left out are forgotten": Bug(
         "includes/make_undos.lua", "left = left + 1", "left = 0"
@@ -51,8 +51,8 @@ BUGS = {
     ),
     "5.x's bulk retry is believed": Bug(
         "includes/harvest.lua",
-        'if job[1] and redis.call("ZSCORE", prefix .. ":" .. queue .. ":completed", id) then',
-        "if false then",
+        'elseif job[1] == ledger.hash and redis.call("ZSCORE", ',
+        'elseif false and redis.call("ZSCORE", ',
     ),
     "a group ends while members are at work": Bug("includes/saga.lua", "facts.open == 0 and "),
     "a group ends before its undos do": Bug("includes/saga.lua", " and facts.undos_open == 0"),
@@ -110,8 +110,8 @@ BUGS = {
     ),
     "an ended group's jobs are kept": Bug(
         "includes/apply_retention.lua",
-        "remove(base, set, id)\n      elseif",
-        "local _ = id\n      elseif",
+        "remove(base, set, id) end",
+        "local _ = id end",
     ),
     "a failed job goes as if it had completed": Bug(
         "includes/apply_retention.lua",
@@ -138,12 +138,13 @@ BUGS = {
         "includes/mark_members.lua", "is_done and k.sealed or job[1]", "job[1]"
     ),
     "a member of a group that was given up runs": Bug(
-        "includes/mark_members.lua", 'if doom then redis.call("HSET", key, "defa", doom) end'
+        "includes/mark_members.lua",
+        'if doom and not job[2] then redis.call("HSET", key, "defa", doom) end',
     ),
     "a failed member is not doomed again": Bug(
         "includes/mark_members.lua",
-        'redis.call("ZRANGE", k.failed, 0, -1)) do mark(key, false) end',
-        "{}) do mark(key, false) end",
+        "mark(key, false)\n    if failing",
+        "if failing",
     ),
     "a missing member that started is not undone": Bug(
         "includes/trace_members.lua",
@@ -161,7 +162,7 @@ BUGS = {
         "give_up_worker(k, base, id, now, grace)",
     ),
     "a completed member that waits for a second run stays in its queue": Bug(
-        "includes/drop_pending.lua", "if job[1] and not job[2] and", "if false and"
+        "includes/drop_pending.lua", "if job[1] == k.sealed and not job[2] and", "if false and"
     ),
     "a job that 5.x retried in bulk counts as failed while it runs": Bug(
         "includes/harvest.lua",
@@ -200,11 +201,22 @@ BUGS = {
         "return saga.next_state(saga.next_state(group.state, facts), facts)",
         "return group.state",
     ),
-    "a completed member of a group that was given up can be run again": Bug(
-        "includes/mark_members.lua", "if doom and is_done then remove_on_fail(key) end"
+    "a member that was refused can be run again": Bug(
+        "includes/mark_members.lua", "doom and remove_on_fail(job[3]) or job[3]", "job[3]"
     ),
     "a member that only failed by its doom is undone": Bug(
-        "includes/was_refused.lua", 'job[1] == "1" and job[2] == names.doom(gid)', "false"
+        "includes/mark_members.lua", "if failing and redis.call", "if redis.call"
+    ),
+    "a start before the group was given up is forgotten": Bug(
+        "includes/mark_members.lua",
+        "if doom and not is_done and has_started(key) then",
+        "if false then",
+    ),
+    "the history of a job with the id of a member counts": Bug(
+        "includes/read_history.lua", ' and entry[2][7] == "group"'
+    ),
+    "a job with the id of a member is removed with its group": Bug(
+        "remove_group.lua", "and not belongs(k, gid, key) then", "and false then"
     ),
     "an undo in no list is waited for": Bug(
         "includes/needs_settling.lua",
@@ -231,8 +243,7 @@ BUGS = {
     ),
     "the ledger of undos is not restored": Bug(
         "includes/settle.lua",
-        'if count_undos() > 0 and redis.call("EXISTS", k.undo) == 0 then',
-        "if false then",
+        "if count_undos() > 0 then restore_undos(k, prefix) end",
     ),
     "a group without its parent is not found": Bug(
         "find_unparked.lua",
@@ -269,13 +280,9 @@ BUGS = {
         "read_hints.lua",
         ' or (kind == "waiting" and (prev == "completed" or prev == "failed"))',
     ),
-    "a refusal is forgotten with the hash of its member": Bug(
-        "includes/trace_members.lua",
-        'redis.call("HSET", k.parent, "refused:" .. key, redis.call("ZSCORE", k.failed, key))',
-    ),
     "a member that was removed from its parent is lost": Bug(
         "includes/ledgers.lua",
-        "if not job[1] or not job[2] or (job[3] and job[3] ~= k.parent) then",
+        'if redis.call("HGET", key, "parentKey") == k.sealed or not belongs(k, gid, key) then',
         "if true then",
     ),
     "members of a paused queue wait in a list that a resume may destroy": Bug(

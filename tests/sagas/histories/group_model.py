@@ -160,6 +160,7 @@ class Group:
             for member in self.members:
                 if not member.cancelled:
                     member.book = _restored(member)
+                    member.maybe_started = member.hashed and member.starts > 0
         if self.undos_parentless:
             for undo in self.undos:
                 undo.forgotten = not undo.hashed
@@ -175,7 +176,7 @@ class Group:
         self._harvest()
         failing = self.state == "ACTIVE" and not self._all_done and (self._failed or bool(request))
         given_up = failing or self.state in {"COMPENSATING", "FAILED", "FAILED_COMPENSATION"}
-        self._mark(given_up)
+        self._mark(given_up, failing)
         if failing or self.state == "COMPENSATING":
             self._look_for_workers(patient)
             self._drop(chosen, budget)
@@ -211,8 +212,9 @@ class Group:
 
     def _harvest(self) -> None:
         for member in self.members:
-            if member.cancelled or (member.book == "nowhere" and member.adopt()):
+            if member.cancelled:
                 continue
+            member.adopt()
             if _correct(member):
                 completed = member.noted or "completed" in member.history
                 started = "active" in member.history or "added" not in member.history
@@ -221,16 +223,18 @@ class Group:
                 member.maybe_started = member.maybe_started or (started and not completed)
             elif member.book in {"open", "failed"} and member.names_parent and not member.valued:
                 member.noted = True
-            if member.book == "failed" and member.hashed:
-                member.refused = member.shows_refusal
 
-    def _mark(self, given_up: bool) -> None:
+    def _mark(self, given_up: bool, failing: bool) -> None:
+        """Seal completed members, and doom all; what failed or started before has started."""
         for member in self.members:
             if member.names_parent and member.book != "nowhere":
                 member.sealed = member.sealed or member.book == "done"
-                member.doomed = member.doomed or given_up
-                if given_up and member.book == "done":
-                    member.unkept_if_failed = True
+                if given_up:
+                    is_new = not member.doomed or not member.unkept_if_failed
+                    member.maybe_started = member.maybe_started or (is_new and member.starts > 0)
+                    member.doomed = member.unkept_if_failed = True
+            if failing and member.book == "failed" and not member.removed:
+                member.maybe_started = True
 
     def _look_for_workers(self, patient: bool) -> None:
         """Give up members whose worker is still missing after the grace period."""
@@ -252,7 +256,7 @@ class Group:
         for member in _pick(pending, touched, budget, chosen.more):
             was_open = member.book == "open"
             if member.id in stuck:
-                member.sealed = member.unkept_if_failed = member.stuck = True
+                member.sealed = member.stuck = True
             else:
                 member.vanish(booked=False)
             if was_open:
@@ -290,9 +294,9 @@ def _restored(member: Member) -> Book:
     """Return where a member is in the ledger that is restored from its queue and its group."""
     if member.recorded or (member.hashed and member.sealed):
         return "done"
-    if not member.hashed:
+    if not member.names_parent:
         return "nowhere"
-    return PLACE_IN_LEDGER.get(member.place, "nowhere" if member.detached else "open")
+    return PLACE_IN_LEDGER.get(member.place, "open")
 
 
 def _correct(job: Job) -> bool:

@@ -139,7 +139,6 @@ class Member(Job):
     undo: Job | None = None
     cancelled: bool = False
     removed: bool = False  # a harvest found it missing
-    refused: bool = False  # the scripts recorded that it failed only because it was doomed
     noted: bool = False  # the scripts recorded that it completed before it was run again
     maybe_started: bool = False  # the scripts recorded that it may have started
     missed: bool = False  # seen active without a worker
@@ -173,36 +172,23 @@ class Member(Job):
             return False
         if self.book == "done" or self.noted:
             return True
-        refused = self.shows_refusal if self.hashed else self.refused
-        failed = self.book == "failed" and not self.removed and not refused
-        return self.when == "Started" and (self.maybe_started or failed)
-
-    @property
-    def shows_refusal(self) -> bool:
-        """Whether its hash shows that it failed without a run: a doomed member counts a start."""
-        return self.place == "failed" and self.ats == 1 and not self.entered
+        return self.when == "Started" and self.maybe_started
 
     def lose_records(self) -> None:
         """Lose what only the pseudo parent records."""
         self.book = "nowhere"
-        self.removed = self.refused = self.noted = self.maybe_started = False
+        self.removed = self.noted = self.maybe_started = False
         self.missed = self.stuck = False
 
     def detach(self) -> None:
         """Remove the member from its parent: it stays in its queue, but the ledger loses it."""
         self.book, self.detached = "nowhere", True
 
-    def adopt(self) -> bool:
-        """Put it back into the ledger if it was removed from its parent; return whether it was."""
-        if not (self.detached and self.hashed and self.valued):
-            return False
-        self.detached = False
-        self.book = PLACE_IN_LEDGER.get(self.place, "open")
-        return True
-
-    def fail(self, finally_: bool) -> None:
-        self.refused = self.refused and self.book != "open"
-        super().fail(finally_)
+    def adopt(self) -> None:
+        """Put it back into the ledger if it was removed from its parent."""
+        if self.book == "nowhere" and self.detached and self.hashed:
+            self.detached = False
+            self.book = PLACE_IN_LEDGER.get(self.place, "open")
 
 
 def undo_of(member: Member) -> Job:

@@ -132,7 +132,7 @@ class Records:
             kind = fields["event"]
             if kind.startswith("group:"):
                 self.events[fields["groupId"]].append(f"{kind} {fields.get('state', '')}".strip())
-            elif kind == "added" and queue.endswith(":compensation"):
+            elif kind == "added" and "group" in fields and queue.endswith(":compensation"):
                 self.undos_added[fields["jobId"]] += 1
         # A removal may have stopped anywhere, and a driver may have settled the rest: the model of
         # such a group follows Redis.
@@ -142,7 +142,12 @@ class Records:
                 if member.undo is None and f"{member.id}-undo" in places:
                     member.undo = undo_of(member)
             for job in group.jobs:
-                job.place = places.get(job.id, "gone")
+                if not self.is_replaced(job):
+                    job.place = places.get(job.id, "gone")
+
+    def is_replaced(self, job: Job) -> bool:
+        """Return whether somebody added another job with the id of a job that is gone."""
+        return any(stray.id == job.id and stray is not job for stray in self.strays)
 
     def is_leaving(self, job_id: str) -> bool:
         return job_id.split("-")[0] in self.leaving

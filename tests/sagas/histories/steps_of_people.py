@@ -21,6 +21,17 @@ class PeopleSteps(Steps):
                 self.world.vanish(job)
             self.world.look()
 
+    @rule(n=which)
+    def replace_job(self, n: int) -> None:
+        """Add a job with the id of a member or an undo that is gone."""
+        world = self.world
+        taken = {job.id for job in world.strays if job.hashed}
+        jobs = [job for group in world.groups.values() for job in group.jobs]
+        gone = (job for job in jobs if not job.hashed and job.id not in taken)
+        if len(world.strays) < 12 and (job := pick(gone, n)):
+            world.add_foreign(job.queue, job.id)
+            world.look()
+
     @rule(queue=queues)
     def drain(self, queue: str) -> None:
         self.world.do(self.world.queues[queue].drain())

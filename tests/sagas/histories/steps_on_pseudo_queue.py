@@ -69,6 +69,8 @@ class PseudoQueueSteps(Steps):
         children = [job for job in group.ledger(undos) if job.book != "nowhere"]
         if any(job.locked and job.book != "open" for job in children):
             return  # BullMQ would leave its lock behind
+        if any(map(world.is_replaced, children)):
+            return  # BullMQ would remove the foreign job
         entry = names.undo_id(group.id) if undos else group.id
         removed = world.do(world.ground.ledger.remove(entry))
         is_locked = any(job.locked for job in children)

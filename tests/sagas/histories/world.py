@@ -72,9 +72,9 @@ class World(Checks):
         if group := self.group_of(job):
             self.hinted[job.queue].add(group.id)
 
-    def add_foreign(self, queue: str) -> None:
+    def add_foreign(self, queue: str, job_id: str = "") -> None:
         """Add a job that belongs to no group."""
-        job_id = f"f{sum(job.id.startswith('f') for job in self.strays)}"
+        job_id = job_id or f"f{sum(job.id.startswith('f') for job in self.strays)}"
         self.do(self.queues[queue].add(job_id))
         self.strays.append(Job(job_id, queue, book="nowhere"))
 

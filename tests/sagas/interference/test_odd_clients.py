@@ -8,7 +8,14 @@ from redis.asyncio import Redis
 from jobgroup import JobGroups, NewerFormatError
 from jobgroup.model import names
 from testbed.servers.redis import RedisServer
-from testbed.servers.stock import StockClient, fails_for_good, hangs, returns
+from testbed.servers.stock import (
+    StockClient,
+    fails,
+    fails_for_good,
+    hangs,
+    returns,
+    waits_for_child,
+)
 from testbed.support.fixtures import ClientStarter, QueueNamer
 from testbed.support.sagas import Sagas, job, undo
 
@@ -84,6 +91,60 @@ async def test_a_job_that_replaces_a_member_is_left_alone(
     assert (ended.state, ended.undo_count, ended.failed_count) == ("FAILED", 0, 1)
     await client.work("payments")
     await client.heard("completed", name="of a person")
+
+
+@pytest.mark.parametrize("completes", [True, False], ids=["completed", "started"])
+@pytest.mark.parametrize("removes_again", [False, True], ids=["there", "removed"])
+async def test_a_member_that_ran_and_was_replaced_is_undone(
+    sagas: Sagas, client: StockClient, completes: bool, removes_again: bool
+) -> None:
+    undos = {"charge": undo("refund", when="Started")}
+    order = await sagas.add(
+        job("charge", attempts=2, backoff=3_600_000), job("reserve", "inventory"), undos=undos
+    )
+    charge = order.jobs[0]
+    await sagas.stop()
+    await client.work("payments", {"charge": returns("tx-1") if completes else fails(1)})
+    await client.heard("completed" if completes else "failed", name="charge")
+    await client.manage("payments", "pause")
+    if completes:
+        await client.manage("payments", "retry", "completed", job=charge.job_id)
+    await client.manage("payments", "remove", job=charge.job_id)
+    await client.add("payments", "of a person", jobId=charge.job_id)
+    if removes_again:
+        await client.manage("payments", "remove", job=charge.job_id)
+    sagas.drive(resync_seconds=0.05)
+    await client.work("inventory", {"reserve": fails_for_good()})
+    await client.work("payments:compensation")
+    ended = await sagas.ends(order.group_id)
+    assert (ended.state, ended.undone_count) == ("FAILED", 1)
+    refund = (await client.heard("started", name="refund"))["data"]
+    assert refund["originalReturnValue"] == ("tx-1" if completes else None)
+    if not removes_again:
+        await sagas.groups.remove_group(order.group_id)
+        await client.manage("payments", "resume")
+        await client.heard("completed", name="of a person")
+        await client.manage("payments", "remove", job=charge.job_id)
+
+
+@pytest.mark.parametrize("flavour", ["bullmq5", "bullmq6"])
+async def test_a_member_that_waits_for_a_child_does_not_hold_up_its_group(
+    sagas: Sagas, start_client: ClientStarter, queue: QueueNamer, flavour: str
+) -> None:
+    client = await start_client(flavour)
+    undos = {"charge": undo("refund", when="Started")}
+    order = await sagas.add(job("charge"), job("reserve", "inventory"), undos=undos)
+    await client.work("payments", {"charge": waits_for_child(queue("banks"))})
+    await client.heard("waits", name="charge")
+    await sagas.groups.cancel_group(order.group_id)
+    await client.work("payments:compensation")
+    ended = await sagas.ends(order.group_id)
+    assert (ended.state, ended.cancelled_count, ended.undone_count) == ("FAILED", 2, 1)
+    # The member returns to its queue after its child. It fails there without a second run.
+    await client.work("banks")
+    await client.heard("failed", name="charge", reason=f"group {order.group_id} was given up")
+    assert client.count("started", name="charge") == 1
+    assert await sagas.redis.exists(order.jobs[0].job_key) == 0
 
 
 @pytest.mark.parametrize("filled", [("paused",), ("wait", "paused")], ids=["one list", "both"])

@@ -106,10 +106,9 @@ async def test_a_job_whose_result_is_not_in_the_ledger_is_kept(
     failed = await sagas.add(job("charge", attempts=1), undos={"charge": undo("refund")})
     await client.work("payments", {"charge": fails(1), "pack": returns(1)})
     await sagas.ends(failed.group_id)
-    # A bulk retry of 5.x does not change the ledger, so only the queue has the result. The first
-    # one consumes the mark that keeps the job from running.
-    await client.manage("payments", "retryJobs")
-    await client.heard("failed", name="charge", reason=f"group {failed.group_id} was given up")
+    # A loop around getNextJob() may ignore the mark that keeps the job from running. A bulk retry
+    # of 5.x does not change the ledger, so only the queue has the result.
+    await sagas.redis.hdel(failed.jobs[0].job_key, "defa")
     await client.manage("payments", "retryJobs")
     await client.heard("completed", name="charge")
     for _ in range(2):

@@ -48,6 +48,7 @@ ALLOWED = (
     Allowed("paused", "jobs of a paused queue go to `prioritized`", ("bullmq5",), "paused"),
     Allowed("prioritized", "jobs of a paused queue go to `prioritized`", case="paused"),
     Allowed("pc", "the counter of `prioritized`", case="paused"),
+    Allowed("events * group", "shows that no other producer added a job with this id"),
     Allowed("job * data", "Python escapes characters that are not ASCII", ("python",)),
 )
 
@@ -157,7 +158,8 @@ async def photograph(sagas: Sagas, queue: str) -> dict[str, Any]:
             seen[name] = await redis.zrange(key, 0, -1, withscores=True)
         elif kind == "stream":
             entries = cast(list[tuple[str, dict[str, str]]], await redis.xrange(key))
-            seen[name] = [list(fields.items()) for _, fields in entries]
+            for n, (_, fields) in enumerate(entries):
+                seen |= {f"{name} {n} {field}": value for field, value in fields.items()}
         else:
             seen[name] = await redis.get(key)
     return seen
