@@ -7,9 +7,10 @@
 
   Returns whether work is left for another call.
 ]]
+-- @include belongs
 -- @include formats
 -- @include job_keys
-local function apply_retention(k, prefix, now)
+local function apply_retention(k, prefix, gid, now)
   local packed = redis.call("HGET", k.parent, "retention")
   if not packed then return false end
   local asked, checks, trims, trimmed = cmsgpack.unpack(packed), 1000, 2, {}
@@ -43,10 +44,9 @@ local function apply_retention(k, prefix, now)
     if keep and redis.call("ZSCORE", base .. set, id) then
       local count, age = keep.count, keep.age
       local rule = table.concat({ base, set, tostring(count), tostring(age) }, " ")
-      local parent = redis.call("HGET", base .. id, "parentKey")
       if count == 0 then
         -- Another producer may have added a job with this id.
-        if parent == k.parent or parent == k.sealed then remove(base, set, id) end
+        if belongs(k, gid, base .. id) then remove(base, set, id) end
       elseif not trimmed[rule] then
         -- Once per call and rule, although many members may share a rule: each trim walks the set.
         if trims == 0 then

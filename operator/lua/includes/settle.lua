@@ -90,6 +90,6 @@ local function settle(k, prefix, gid, now, request, grace)
   until state == from
 
   store_counts(k, gid, now, before, state, facts, undos, more)
-  if saga.has_ended(state) and not more then more = apply_retention(k, prefix, now) end
+  if saga.has_ended(state) and not more then more = apply_retention(k, prefix, gid, now) end
   return state, before, more, facts.open
 end
