@@ -15,7 +15,7 @@ from typing import Protocol
 
 from jobgroup.model.snapshot import State
 from jobgroup.store.connection import is_transient
-from jobgroup.store.reviews import Cursor
+from jobgroup.store.reviews import LONG, SHORT, Cursor
 from jobgroup.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -134,6 +134,7 @@ class Resync:
             "running": review(partial(self._groups_in, RUNNING), RUNNING_SHARE),
             "failed": review(partial(self._groups_in, FAILED), SHARE),
             "completed": review(self._completed, IDLE_SHARE),
+            "lists": review(self._lists, IDLE_SHARE),
             "unparked": review(self._unparked, IDLE_SHARE),
             "waiting": Pass(self._recheck, SHARE, lambda: recheck_seconds),
             "events": Pass(self._hints, SHARE, lambda: 0 if self._more_events else recheck_seconds),
@@ -154,6 +155,7 @@ class Resync:
             partial(self._groups_in, RUNNING),
             partial(self._groups_in, FAILED),
             self._completed,
+            self._lists,
             self._unparked,
         ):
             for part in await parts():
@@ -219,6 +221,10 @@ class Resync:
     async def _completed(self) -> list[Part]:
         return [partial(self._review, "COMPLETED", set())]
 
+    async def _lists(self) -> list[Part]:
+        """Review the running groups again, and read longer lists in search of their jobs."""
+        return [partial(self._review, state, set(), short=LONG) for state in RUNNING]
+
     async def _ledgers(self) -> list[Part]:
         return [partial(self._review_ledgers, state) for state in RUNNING]
 
@@ -245,9 +251,11 @@ class Resync:
             )
         return restored, found
 
-    async def _review(self, state: State, queues: set[str], after: Cursor) -> tuple[int, Cursor]:
+    async def _review(
+        self, state: State, queues: set[str], after: Cursor, short: int = SHORT
+    ) -> tuple[int, Cursor]:
         """Settle the parked groups of a state that need it; collect the queues of their jobs."""
-        found = await self._reviews.review(state, after)
+        found = await self._reviews.review(state, after, short)
         for group_id in found.discarded:
             logger.warning(
                 "group %s: deleted its keys, because its owning queue was deleted", group_id

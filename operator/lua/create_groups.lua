@@ -87,6 +87,10 @@ local function create_group(digest, plan)
     "compensation", group.compensation, "digest", digest, "revision", "1", "counts", "ACTIVE 0 0 0 0 0 0",
     unpack(group.fields))
   if owning.groups == 0 then redis.call("SADD", k.queues, owning_queue) end
+  if not owning.owns_groups then
+    redis.call("HSET", owning.base .. "meta", "groups", 1)
+    owning.owns_groups = true
+  end
   owning.groups = owning.groups + redis.call("ZADD", k.index, now, gid)
   created[#created + 1] = score
   created[#created + 1] = gid

@@ -42,7 +42,8 @@ local function remove_job(base, id)
   -- A job whose worker died must leave the list: a stall check would revive it.
   redis.call("SREM", base .. "stalled", id)
   local function leaves(set) return redis.call("ZREM", base .. set, id) == 1 end
-  if not leaves("completed") and not leaves("failed") and not leaves("waiting-children")
+  local has_parents = redis.call("TYPE", base .. "waiting-children").ok == "zset"
+  if not leaves("completed") and not leaves("failed") and not (has_parents and leaves("waiting-children"))
     and redis.call("LREM", base .. "active", 1, id) == 0 and redis.call("EXISTS", key) == 1 then
     -- It was retried manually, or its list was too long to search when the group was given up.
     local _, unsure = drop_jobs(base, { id }, 0, budget)

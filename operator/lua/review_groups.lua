@@ -11,6 +11,7 @@
   ARGV[5] score      its score, or 0
   ARGV[6] limit      how many groups to review; fewer if they are large
   ARGV[7] remembers  milliseconds a tombstone is kept
+  ARGV[8] short      how long a list may be so that its ids are read
 
   Returns  JSON:
            due        ids of the groups to settle
@@ -28,23 +29,20 @@
 -- @include restore_failed_undos
 -- @include release_jobs
 -- @include discard_group
-local parked, now, prefix, state, cursor, score, limit, remembers =
-  KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
+local parked, now, prefix, state, cursor, score, limit, remembers, short =
+  KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 
--- A page of large groups is shorter, so that it does not block Redis for long.
-local budget = { members = 500, entries = 300000 }
+-- A page of large groups, or of groups in many queues, is shorter, so that it does not block Redis for long.
+local budget = { members = 500, entries = 300000, ids = 30000, released = 5000, short = short }
 local scores, above = state_scores()
 local queues, seen, known = {}, {}, {}
 local due, discarded = {}, {}
 
--- Return whether a queue has its settings or any job.
+-- Return whether a queue is the one to which its groups were added. Obliterating it deletes our mark, which a
+-- later queue of this name lacks.
 local function exists(queue)
   if known[queue] == nil then
-    local keys = {}
-    for n, key in ipairs({ "meta", "wait", "paused", "active", "delayed", "prioritized", "completed", "failed" }) do
-      keys[n] = names.job_key(prefix, queue, key)
-    end
-    known[queue] = redis.call("EXISTS", unpack(keys)) > 0
+    known[queue] = redis.call("HEXISTS", names.job_key(prefix, queue, "meta"), "groups") == 1
   end
   return known[queue]
 end
@@ -74,7 +72,7 @@ end
 
 local page, last = page_of(parked, cursor, math.max(score, scores[state]), scores[state] + above, limit)
 for _, entry in ipairs(page) do
-  if budget.members <= 0 then
+  if budget.members <= 0 or budget.ids <= 0 then
     last = false
     break
   end
@@ -87,7 +85,7 @@ end
 local names_of_queues = {}
 for base in pairs(queues) do
   -- A key of the queue may have another type; that must not stop the review of the groups after this page.
-  pcall(release_jobs, base)
+  pcall(release_jobs, base, budget)
   names_of_queues[#names_of_queues + 1] = string.sub(base, #prefix + 2, -2)
 end
 return cjson.encode({ due = due, discarded = discarded, queues = names_of_queues,

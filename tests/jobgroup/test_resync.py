@@ -197,11 +197,11 @@ async def test_a_review_continues_where_redis_failed(
     reviews = sagas.groups.store.reviews
     review, begun = reviews.review, list[tuple[str, str]]()
 
-    async def fail_once(state: str, after: Cursor) -> object:
+    async def fail_once(state: str, after: Cursor, short: int) -> object:
         begun.append((state, after.cursor))
         if after.cursor and len(begun) == 2:
             raise exceptions.ConnectionError("closed")
-        return await review(state, after)  # type: ignore[arg-type]
+        return await review(state, after, short)  # type: ignore[arg-type]
 
     monkeypatch.setattr(reviews, "review", fail_once)
     running = Followed(sagas, 1).passes["running"]

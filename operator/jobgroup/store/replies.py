@@ -119,11 +119,7 @@ class GroupReply:
 
     group: GroupState
     derived: State
-
-    @property
-    def is_due(self) -> bool:
-        """Return whether settling the group would change its state."""
-        return self.derived != self.group.state
+    due: bool
 
 
 def read_group(group_id: str, reply: str) -> GroupReply:

@@ -25,6 +25,9 @@ PAGE = 100
 INDEX_PAGE = 500
 LEDGER_PAGE = 500
 EVENTS = 1000
+# How long a list may be so that a review reads it, and so that a thorough review does.
+SHORT = 1000
+LONG = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +96,10 @@ class Reviews:
         self._reclaim = load("reclaim_wakeups", folder, observer)
         self._read_hints = load("read_hints", folder, observer)
 
-    async def review(self, state: State, after: Cursor) -> Review:
-        """Review the parked groups of a state after a cursor."""
+    async def review(self, state: State, after: Cursor, short: int = SHORT) -> Review:
+        """Review the parked groups of a state after a cursor; read lists of up to `short` jobs."""
         slots = {"state": state, "now": now_ms(), "limit": PAGE, "remembers": TOMBSTONE_MS}
+        slots["short"] = short
         return await self._page(Review, self._review, after, **slots)
 
     async def short(self, state: State, after: Cursor) -> Short:

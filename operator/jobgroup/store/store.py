@@ -174,7 +174,7 @@ class Store:
             elif reply:
                 with contextlib.suppress(CorruptKeyError):
                     read = read_group(group_id, reply)
-                    found += [] if read.is_due else [read.group]
+                    found += [] if read.due else [read.group]
         return found
 
     async def read(self, group_id: str) -> GroupState | None:
@@ -183,7 +183,7 @@ class Store:
         if not reply:
             return None
         read = read_group(group_id, reply)
-        if not read.is_due:
+        if not read.due:
             return read.group
         # Settle it, so that the state does not contradict the counts.
         with contextlib.suppress(*UNAVAILABLE):
@@ -213,14 +213,14 @@ class Store:
         reading, reply = read_reading(
             group_id, await run_all(self.redis, calls, in_order=True), jobs
         )
-        if reply is None or not reply.is_due:
+        if reply is None or not reply.due:
             return reading
         with contextlib.suppress(*UNAVAILABLE):
             await self.settle([group_id])
         reading, reply = read_reading(
             group_id, await run_all(self.redis, calls, in_order=True), jobs
         )
-        if reply is not None and reply.is_due:
+        if reply is not None and reply.due:
             return reading._replace(group=replace(reply.group, state=reply.derived))
         return reading
 

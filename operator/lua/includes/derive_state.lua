@@ -15,16 +15,20 @@ local function derive_state(k, group)
     undos = tonumber(group.undoCount or 0), undos_open = redis.call("SCARD", k.undo_open),
     undos_failed = group.undoFailedCount, undos_to_make = 0,
   }
+  -- Only settling finds out what happened to a member that its ledger lost, or that somebody ran again.
+  local function needs_undo(key)
+    local value, started = outcome_of(k, key)
+    local has_failed = redis.call("ZSCORE", k.failed, key)
+    if not value and not has_failed then return redis.call("HGET", k.jobs, key) ~= "cancelled" or started end
+    local job = redis.call("HMGET", key, "parentKey", "returnvalue")
+    if value or (job[1] == k.parent and not job[2]) then return true end
+    if group.state == "ACTIVE" then started = started or redis.call("HEXISTS", k.parent, "removed:" .. key) == 0 end
+    return started and mapping_of(key).from_start
+  end
   -- If nothing is open, the group may end, unless members still need an undo.
   if facts.open == 0 and facts.undos_open == 0 then
     for _, key in ipairs(redis.call("HKEYS", k.templates)) do
-      local value, started = nil, false
-      if not names.is_mapping(key) then value, started = outcome_of(k, key) end
-      -- Settling records what started; until then, a member that failed in its queue did.
-      if group.state == "ACTIVE" and redis.call("ZSCORE", k.failed, key) then
-        started = started or redis.call("HEXISTS", k.parent, "removed:" .. key) == 0
-      end
-      if value or (started and mapping_of(key).from_start) then facts.undos_to_make = facts.undos_to_make + 1 end
+      if not names.is_mapping(key) and needs_undo(key) then facts.undos_to_make = facts.undos_to_make + 1 end
     end
   end
   facts.undos = facts.undos + facts.undos_to_make

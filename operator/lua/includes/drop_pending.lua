@@ -29,7 +29,8 @@ local function drop_pending(k, prefix, now, grace, budget)
   for _, key in ipairs(members) do
     local queue, id = split_job_key(prefix, key)
     local base = prefix .. ":" .. queue .. ":"
-    if parents[queue] == nil then parents[queue] = redis.call("ZCARD", base .. "waiting-children") > 0 end
+    -- A foreign job may have this name as its id.
+    if parents[queue] == nil then parents[queue] = redis.call("TYPE", base .. "waiting-children").ok == "zset" end
     if active_ids(seen, prefix, queue)[id] then
       if give_up_worker(k, base, id, now, grace) then running[key] = rerun[key] end
     elseif parents[queue] and redis.call("ZSCORE", base .. "waiting-children", id) then
@@ -55,7 +56,7 @@ local function drop_pending(k, prefix, now, grace, budget)
     statuses[#statuses + 1] = "cancelled"
     if started then
       redis.call("HSET", k.parent, "started:" .. key, 1)
-    else
+    elseif redis.call("HEXISTS", k.parent, "started:" .. key) == 0 then
       unneeded[#unneeded + 1] = key
     end
   end

@@ -2,7 +2,8 @@
   Count the entries of one ledger, after correcting what stock clients leave wrong.
 
   `ledger` has the keys of the ledger's three parts, the hash of its members, and how many members must be
-  in it. Foreign jobs: another producer used our parent; their entries are deleted. Failed jobs that wait, run or have
+  in it. Foreign jobs: another producer used our parent; their entries are deleted, as are those of copies of
+  cancelled members. Failed jobs that wait, run or have
   completed again: 5.x retried them in bulk, which does not change the ledger. Open jobs without a hash or
   with another parent, and jobs in no part: they were deleted, removed, drained, replaced or obliterated; they
   count as failed.
@@ -11,7 +12,10 @@
 ]]
 -- @include split_job_key
 local function harvest(prefix, ledger, now)
-  local function foreign(key) return redis.call("HEXISTS", ledger.members, key) == 0 end
+  local function foreign(key)
+    local status = redis.call("HGET", ledger.members, key)
+    return not status or status == "cancelled"
+  end
   for _, key in ipairs(redis.call("SMEMBERS", ledger.open)) do
     if foreign(key) or redis.call("HGET", key, "parentKey") ~= ledger.hash then redis.call("SREM", ledger.open, key) end
   end

@@ -12,7 +12,9 @@ local ledgers = {
   members = function(k, prefix, gid, expected)
     return {
       adopt = function(key)
-        if redis.call("HGET", key, "parentKey") == k.sealed or not belongs(k, gid, key) then return false end
+        local job = redis.call("HMGET", key, "returnvalue", "parentKey")
+        -- A copy of a member has no value, and a member that was run again has none. trace_members tells them apart.
+        if not job[1] or job[2] == k.sealed or not belongs(k, gid, key) then return false end
         redis.call("HSET", key, "parentKey", k.parent, "parent", family(k, gid))
         restore_entry(prefix, key, k.parent, k.sealed, k.open, k.done, k.failed)
         return true

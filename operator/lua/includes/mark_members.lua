@@ -10,14 +10,15 @@
 -- @include remove_on_fail
 local function mark_members(k, doom, failing)
   local function mark(key, is_done)
-    local job = redis.call("HMGET", key, "parentKey", "defa", "opts")
-    if job[1] ~= k.parent and job[1] ~= k.sealed then return end
-    local sealed = is_done and k.sealed or job[1]
-    local opts = doom and remove_on_fail(job[3]) or job[3]
-    if sealed == job[1] and opts == job[3] and (job[2] or not doom) then return end
-    if doom and not is_done and has_started(key) then redis.call("HSET", k.parent, "started:" .. key, 1) end
-    redis.call("HSET", key, "parentKey", sealed, "opts", opts)
-    if doom and not job[2] then redis.call("HSET", key, "defa", doom) end
+    local parent = redis.call("HGET", key, "parentKey")
+    if parent ~= k.parent and parent ~= k.sealed then return end
+    if is_done and parent ~= k.sealed then redis.call("HSET", key, "parentKey", k.sealed) end
+    if not doom then return end
+    local job = redis.call("HMGET", key, "defa", "opts")
+    local opts = remove_on_fail(job[2])
+    if job[1] and opts == job[2] then return end
+    if not is_done and has_started(key) then redis.call("HSET", k.parent, "started:" .. key, 1) end
+    redis.call("HSET", key, "opts", opts, "defa", job[1] or doom)
   end
   for _, key in ipairs(redis.call("HKEYS", k.done)) do mark(key, true) end
   if not doom then return end

@@ -17,7 +17,7 @@ local function needs_settling(k, prefix, group, queues, seen, budget)
     for _, key in ipairs(redis.call("ZRANGE", set, 0, -1)) do
       local job = redis.call("HMGET", key, "parentKey", "finishedOn")
       local queue, id = split_job_key(prefix, key)
-      queue_lists(queues, prefix .. ":" .. queue .. ":")
+      queue_lists(queues, prefix .. ":" .. queue .. ":", budget)
       local has_completed = redis.call("ZSCORE", prefix .. ":" .. queue .. ":completed", id)
       if job[1] == parent and (not job[2] or has_completed) then return true end
       budget.members = budget.members - 1
@@ -49,4 +49,5 @@ local function needs_settling(k, prefix, group, queues, seen, budget)
   return ledger_is_short or done ~= tonumber(group.completedCount)
     or redis.call("ZCARD", k.undo_failed) ~= tonumber(group.undoFailedCount or 0)
     or runs_again(k.failed, k.parent) or runs_again(k.undo_failed, k.undo)
+    or (open > 0 and take_out_missing(ledgers.members(k, prefix, ""), prefix, queues, seen, budget))
 end

@@ -8,7 +8,7 @@ local function open_queue(queues, prefix, name, delay, priority)
   local queue = queues[name]
   if not queue then
     local base = prefix .. ":" .. name .. ":"
-    local meta = redis.call("HMGET", base .. "meta", "paused", "concurrency", "opts.maxLenEvents")
+    local meta = redis.call("HMGET", base .. "meta", "paused", "concurrency", "opts.maxLenEvents", "groups")
     local concurrency = tonumber(meta[2])
     queue = {
       base = base,
@@ -18,6 +18,7 @@ local function open_queue(queues, prefix, name, delay, priority)
       is_paused = meta[1],
       quiet = meta[1] or (concurrency and redis.call("LLEN", base .. "active") >= concurrency),
       max_events = string.match(meta[3] or "", "^%d+$"),
+      owns_groups = meta[4],
       head = {},
       tail = {},
     }

@@ -6,6 +6,7 @@
   Returns whether there was anything to restore.
 ]]
 -- @include call_in_batches
+-- @include group_option
 -- @include ledgers
 -- @include names
 -- @include split_job_key
@@ -14,14 +15,14 @@ local function restore_hash(k, prefix, gid, queue, now)
   local function add(keys, status)
     for _, key in ipairs(keys) do
       local opts = redis.call("HGET", key, "opts")
-      local group = opts and cjson.decode(opts).group
+      local group = opts and group_option(opts)
       local _, id = split_job_key(prefix, key)
       -- A foreign job, because another producer used our parent, or added a job with the id of a member.
       if group or not opts or names.group_of_job(id) == gid then
         statuses[#statuses + 1] = key
         statuses[#statuses + 1] = status
       end
-      if group then name = group.name end
+      if group and group.id == gid then name = group.name or gid end
     end
   end
   add(redis.call("SMEMBERS", k.open), "pending")
@@ -31,7 +32,7 @@ local function restore_hash(k, prefix, gid, queue, now)
   if #statuses == 0 and undos == 0 then return false end
 
   local known = #statuses / 2
-  local stored = redis.call("HMGET", k.parent, "total", "requested", "owner", "resource")
+  local stored = redis.call("HMGET", k.parent, "total", "givenUp", "owner", "resource")
   local total = tonumber(stored[1] or known)
   -- A group that was given up stays so, even if the ledger only shows completed members.
   local state = (undos > 0 or stored[2]) and "COMPENSATING" or "ACTIVE"
@@ -43,6 +44,7 @@ local function restore_hash(k, prefix, gid, queue, now)
   call_in_batches("HSET", k.jobs, statuses)
   -- The queue exists again, as the group does: a review would delete a group whose queue is gone.
   redis.call("HSETNX", prefix .. ":" .. queue .. ":meta", "opts.maxLenEvents", "10000")
+  redis.call("HSET", prefix .. ":" .. queue .. ":meta", "groups", 1)
   redis.call("ZADD", k.index, now, gid)
   redis.call("SADD", k.queues, queue)
   return true

@@ -31,7 +31,7 @@ local function settle(k, prefix, gid, now, request, grace)
   local facts = { total = total, requested = request ~= "", undos_to_make = 0 }
 
   local _, missing = harvest(prefix, ledgers.members(k, prefix, gid, total - tonumber(group[4])), now)
-  trace_members(k, prefix, missing, budget)
+  trace_members(k, prefix, state, missing, budget)
   local function count_members()
     facts.open, facts.completed = redis.call("SCARD", k.open), redis.call("HLEN", k.done)
     facts.failed = redis.call("ZCARD", k.failed)
@@ -43,6 +43,7 @@ local function settle(k, prefix, gid, now, request, grace)
   facts.failing = failing
   local given_up = failing or (state ~= "ACTIVE" and state ~= "COMPLETED")
   mark_members(k, given_up and names.doom(gid) or nil, failing)
+  if failing then redis.call("HSET", k.parent, "givenUp", 1) end
   if failing and facts.requested then redis.call("HSET", k.parent, "requested", request) end
   if failing or state == "COMPENSATING" then
     local open

@@ -1,5 +1,6 @@
 --[[
-  Settle one group and park it; restore it first if somebody deleted some of its keys. `token` is its entry of
+  Settle one group and park it; restore it first if somebody deleted some of its keys. A group that is being
+  removed is only parked. `token` is its entry of
   the wake-up list, or empty. `queue` is its owning queue, or empty; it is needed only if the pseudo parent is
   gone.
 
@@ -44,20 +45,26 @@ local function settle_and_park(prefix, gid, queue, token, request, grace)
   local parent = names.job_key(prefix, "_jobgroups", gid)
   local k, problem = find_group(parent, prefix, gid)
   if problem == "NEWERFORMAT" then return redis.error_reply("NEWERFORMAT " .. gid) end
+  local is_leaving = redis.call("EXISTS", k.tomb) == 1
+  if is_leaving and not problem then
+    -- remove_group has deleted a part of the jobs. Those that are left would contradict the state.
+    park(k, gid, redis.call("HGET", k.group, "state"), false, token)
+    return false
+  end
   if problem then
     local known = redis.call("HGET", parent, "queue")
     local restored = false
     if known then
       -- An ended group whose hash is gone has nothing left to do; review_groups discards it, if it is parked.
       if redis.call("ZSCORE", k.ended, gid) then
-        redis.call("LREM", k.wakeups, 1, token)
+        if token ~= "" then redis.call("LREM", k.wakeups, 1, token) end
         redis.call("ZADD", k.parked, "NX", string.format("%.0f", state_scores().FAILED + now), gid)
         return false
       end
-      restored = restore_hash(k, prefix, gid, known, now)
+      restored = not is_leaving and restore_hash(k, prefix, gid, known, now)
     elseif queue ~= "" then
       k = keys_of(prefix, gid, queue)
-      restored = redis.call("EXISTS", k.group) == 1
+      restored = not is_leaving and redis.call("EXISTS", k.group) == 1
       -- A newer release writes its format into both hashes.
       if formats.is_newer(redis.call("HGET", k.group, "format")) then
         return redis.error_reply("NEWERFORMAT " .. gid)
@@ -65,7 +72,7 @@ local function settle_and_park(prefix, gid, queue, token, request, grace)
       if restored then restore_parent(k, prefix, gid, queue) end
     end
     if not restored then
-      redis.call("LREM", k.wakeups, 1, token)
+      if token ~= "" then redis.call("LREM", k.wakeups, 1, token) end
       -- find_unparked finds a group that is not parked, if its hash is left.
       redis.call("ZREM", k.parked, gid, names.undo_id(gid))
       if known then

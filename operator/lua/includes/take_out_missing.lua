@@ -3,9 +3,8 @@
   describes the members or the undos, see ledgers.lua.
 
   A job is lost if its hash was deleted, or if it is in no list: 5.x destroys a list when it pauses or resumes a
-  queue that a later version paused. A list of up to 1,000 entries is read once per call. A longer one is
-  searched only for a member that is older than the job at its end, which workers take next, and only within
-  `budget.entries`.
+  queue that a later version paused. A short list is read once per call. A longer one is searched only within
+  `budget.entries`, and only for a member that is older than the job at its end, which workers take next.
 
   Returns whether a job was lost, or a foreign job is among the open ones.
 ]]
@@ -15,14 +14,15 @@
 -- @include queue_lists
 -- @include job_keys
 local function is_listed(queues, base, id, timestamp, budget)
-  local queue = queue_lists(queues, base)
+  local queue = queue_lists(queues, base, budget)
   if queue.ids[id] then return true end
-  for _, set in ipairs({ "delayed", "prioritized", "completed", "failed", "waiting-children" }) do
+  for _, set in ipairs({ "delayed", "prioritized", "completed", "failed" }) do
     if redis.call("ZSCORE", base .. set, id) then return true end
   end
-  if queue.is_short then return false end
-  if timestamp >= queue.oldest or queue.wait + queue.paused > budget.entries then return true end
-  budget.entries = budget.entries - queue.wait - queue.paused
+  if queue.has_parents and redis.call("ZSCORE", base .. "waiting-children", id) then return true end
+  if queue.is_read then return false end
+  if (not queue.is_short and timestamp >= queue.oldest) or queue.length > budget.entries then return true end
+  budget.entries = budget.entries - queue.length
   return (queue.wait > 0 and redis.call("LPOS", base .. "wait", id))
     or (queue.paused > 0 and redis.call("LPOS", base .. "paused", id))
 end

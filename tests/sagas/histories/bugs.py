@@ -132,14 +132,17 @@ BUGS = {
         'redis.call("HSET", k.parent, "completed:" .. key, job.value or "null")',
     ),
     "a completed member that was run again and removed loses its undo": Bug(
-        "includes/trace_members.lua", "restore(key, job.value)", "local _ = restore"
+        "includes/trace_members.lua",
+        "if job.value then\n        restore(key, job.value)",
+        "if false then\n        restore(key, job.value)",
     ),
     "a manual retry changes the ledger of a settled group": Bug(
-        "includes/mark_members.lua", "is_done and k.sealed or job[1]", "job[1]"
+        "includes/mark_members.lua", "if is_done and parent ~= k.sealed then", "if false then"
     ),
     "a member of a group that was given up runs": Bug(
         "includes/mark_members.lua",
-        'if doom and not job[2] then redis.call("HSET", key, "defa", doom) end',
+        ', "defa", job[1] or doom)',
+        ")",
     ),
     "a failed member is not doomed again": Bug(
         "includes/mark_members.lua",
@@ -202,14 +205,14 @@ BUGS = {
         "return group.state",
     ),
     "a member that was refused can be run again": Bug(
-        "includes/mark_members.lua", "doom and remove_on_fail(job[3]) or job[3]", "job[3]"
+        "includes/mark_members.lua", "local opts = remove_on_fail(job[2])", "local opts = job[2]"
     ),
     "a member that only failed by its doom is undone": Bug(
         "includes/mark_members.lua", "if failing and redis.call", "if redis.call"
     ),
     "a start before the group was given up is forgotten": Bug(
         "includes/mark_members.lua",
-        "if doom and not is_done and has_started(key) then",
+        "if not is_done and has_started(key) then",
         "if false then",
     ),
     "the history of a job with the id of a member counts": Bug(
@@ -217,6 +220,23 @@ BUGS = {
     ),
     "a job with the id of a member is removed with its group": Bug(
         "remove_group.lua", "and not belongs(k, gid, key) then", "and false then"
+    ),
+    "an end is derived although a member that ran is missing": Bug(
+        "includes/derive_state.lua", 'redis.call("HGET", k.jobs, key) ~= "cancelled"', "false"
+    ),
+    "an end is derived although a completed member failed when it ran again": Bug(
+        "includes/derive_state.lua", "(job[1] == k.parent and not job[2])", "false"
+    ),
+    "a completion that 5.x did not record is lost with its job": Bug(
+        "includes/trace_members.lua", 'job.last == "completed" then', "false then"
+    ),
+    "a group that is being removed is settled": Bug(
+        "includes/settle_and_park.lua", "if is_leaving and not problem then", "if false then"
+    ),
+    "a retried member of an ended group that vanishes stays open": Bug(
+        "includes/needs_settling.lua",
+        "(open > 0 and take_out_missing(",
+        "(false and take_out_missing(",
     ),
     "an undo in no list is waited for": Bug(
         "includes/needs_settling.lua",
@@ -282,7 +302,7 @@ BUGS = {
     ),
     "a member that was removed from its parent is lost": Bug(
         "includes/ledgers.lua",
-        'if redis.call("HGET", key, "parentKey") == k.sealed or not belongs(k, gid, key) then',
+        "if not job[1] or job[2] == k.sealed or not belongs(k, gid, key) then",
         "if true then",
     ),
     "members of a paused queue wait in a list that a resume may destroy": Bug(
@@ -292,7 +312,7 @@ BUGS = {
         "includes/release_jobs.lua", "if #left > 0 then", "if false then"
     ),
     "a restored group forgets that it was given up": Bug(
-        "includes/restore_hash.lua", "(undos > 0 or stored[2])", "undos > 0"
+        "includes/restore_hash.lua", "(undos > 0 or stored[2])", "(undos > 0)"
     ),
     "a restored group continues": Bug(
         "includes/restore_hash.lua",
@@ -304,7 +324,7 @@ BUGS = {
     ),
     "a running group whose hash was deleted is lost": Bug(
         "includes/settle_and_park.lua",
-        "restored = restore_hash(k, prefix, gid, known, now)",
+        "restored = not is_leaving and restore_hash(k, prefix, gid, known, now)",
         "restored = false and restore_hash",
     ),
     "an ended group whose hash was deleted is restored": Bug(

@@ -31,6 +31,8 @@ class Checks(Records):
         same("ledger", known, noted)
         for group in self.groups.values():
             self.check_group(group)
+        for group in self.leaving.values():
+            same("events of a group that is being removed", self.events[group.id], group.events)
         # The scores of an ended group whose hash was deleted may show another state.
         if not self.leaving and not any(each.hashless for each in self.groups.values()):
             self.check_totals()
@@ -56,6 +58,12 @@ class Checks(Records):
         derived, state = read.derived, read.group
         same("state", state.state, group.state)
         self.check_answer(state, derived)
+        if derived in {"FAILED", "FAILED_COMPENSATION"} and not group.ended:
+            without = [m for m in group.members if m.when and not m.undo and not m.cancelled]
+            ran = [m for m in without if m.ever_completed or (m.entered and m.when == "Started")]
+            # What a settle has recorded of a member that was removed is final.
+            due = [m.id for m in ran if m.wants_undo or not m.removed]
+            assert not due, f"an end is derived, but {due} are still to be undone"
         same("counts", {name: getattr(state, name) for name in group.counts}, group.counts)
         # Until a driver notices it, a job in the place of an open member is taken for the member.
         unclear = [m for m in group.members if m.book == "open" and self.is_replaced(m)]
@@ -114,7 +122,7 @@ class Checks(Records):
             assert all(member.book in {"open", "done"} for member in group.members)
             assert not any(m.place == "lost" and m.book == "open" for m in group.members)
         if group.state != "ACTIVE":
-            assert not any(u.place == "lost" and u.book == "open" for u in group.undos)
+            assert not any(job.place == "lost" and job.book == "open" for job in group.jobs)
         if group.all_ended and group.state != "COMPLETED":
             assert not any(member.wants_undo for member in group.members)
 

@@ -43,7 +43,8 @@ class Group:
     hashless: bool = False
     # Whether its hash was restored, without the digest of its definition.
     has_no_digest: bool = False
-    # Why it was given up, if no failed member was the cause.
+    # Whether it was given up, and why, if no failed member was the cause.
+    given_up: bool = False
     requested: str = ""
     # Whether a failed member gave it up; if not, `reason` is the cause.
     failed_first: bool = False
@@ -137,7 +138,7 @@ class Group:
                 undo.book = "nowhere"
         else:
             self.parentless = self.retention_applied = True
-            self.requested = ""
+            self.given_up, self.requested = False, ""
             for member in self.members:
                 member.lose_records()
 
@@ -150,7 +151,7 @@ class Group:
         """Restore the hash from the ledgers, and the ledgers from the queues."""
         if self.hashless:
             self.hashless, self.has_no_digest = False, True
-            self.state = "COMPENSATING" if self.undos or self.requested else "ACTIVE"
+            self.state = "COMPENSATING" if self.undos or self.given_up else "ACTIVE"
             self.requested = f"keys of the queue {self.queue} were deleted"
             self.failed_first, self.reason = False, ""
             for member in self.members:
@@ -223,6 +224,17 @@ class Group:
                 member.maybe_started = member.maybe_started or (started and not completed)
             elif member.book in {"open", "failed"} and member.names_parent and not member.valued:
                 member.noted = True
+            elif member.book == "failed" and self.state == "ACTIVE" and not member.names_parent:
+                self._trace_failed(member)
+
+    def _trace_failed(self, member: Member) -> None:
+        """Find a completion that BullMQ 5 did not record, of a failed member without a hash."""
+        if "completed" in member.history and not member.removed:
+            ends = [event for event in member.history if event in {"completed", "failed"}]
+            if ends[-1] == "completed":
+                member.book = "done"
+            else:
+                member.noted = True
 
     def _mark(self, given_up: bool, failing: bool) -> None:
         """Seal completed members, and doom all; what failed or started before has started."""
@@ -268,6 +280,7 @@ class Group:
         if self.state == "ACTIVE" and self._all_done and not failing:
             self._enter("COMPLETED", "group:completed")
         elif failing:
+            self.given_up = True
             self.failed_first, self.reason = self._failed, request
             self.requested = request or self.requested
             effects = self.undos or any(m.book in {"done", "open"} for m in self.members)

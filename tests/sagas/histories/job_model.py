@@ -6,7 +6,7 @@ from typing import Literal
 # waited, or 6.x deleted the set in which it was after it had failed.
 Place = Literal["waiting", "delayed", "active", "completed", "failed", "lost", "orphaned", "gone"]
 Book = Literal["open", "done", "failed", "nowhere"]
-Event = Literal["added", "active", "completed"]
+Event = Literal["added", "active", "completed", "failed"]
 
 # Where a job is in the ledger that is rebuilt from its queue; elsewhere it is open.
 PLACE_IN_LEDGER: dict[Place, Book] = {"completed": "done", "failed": "failed"}
@@ -37,7 +37,7 @@ class Job:
     unkept_if_failed: bool = False  # its options have BullMQ remove it when it fails
     taken_unkept: bool = False  # they did so when its worker took it and read them
     valued: bool = True  # its hash has a return value
-    history: set[Event] = field(default_factory=lambda: {"added"})  # in the stream of its queue
+    history: list[Event] = field(default_factory=lambda: ["added"])  # in the stream of its queue
     ever_completed: bool = False
     forgotten: bool = False  # an undo of which nothing is left; it counts as failed
 
@@ -65,14 +65,14 @@ class Job:
         self.starts += 1
         self.ats += 1
         self.entered += not self.doomed
-        self.history.add("active")
+        self.history.append("active")
 
     def complete(self) -> None:
         """Complete the job; the ledger records it if the job was open."""
         self._leave_worker("completed")
         self.tries += 1
         self.ever_completed = self.valued = True
-        self.history.add("completed")
+        self.history.append("completed")
         if self.book == "open":
             self.book = "done"
 
@@ -81,6 +81,7 @@ class Job:
         self.tries += 1
         if finally_ or self.tries >= self.attempts:
             self._leave_worker("gone" if self.taken_unkept else "failed")
+            self.history.append("failed")
             self.doomed = False
             if self.book == "open":
                 self.book = "failed"
@@ -164,7 +165,8 @@ class Member(Job):
     @property
     def runs_again(self) -> bool:
         """Whether somebody runs it again after it completed, and the ledger does not show it."""
-        return self.book == "done" and self.hashed and not self.finished and not self.stuck
+        is_ours = self.names_parent and not self.stuck
+        return self.book == "done" and is_ours and not self.finished
 
     @property
     def wants_undo(self) -> bool:
@@ -186,7 +188,7 @@ class Member(Job):
 
     def adopt(self) -> None:
         """Put it back into the ledger if it was removed from its parent."""
-        if self.book == "nowhere" and self.detached and self.hashed:
+        if self.book == "nowhere" and self.detached and self.hashed and self.valued:
             self.detached = False
             self.book = PLACE_IN_LEDGER.get(self.place, "open")
 

@@ -19,7 +19,7 @@ local function read_jobs(KEYS, ARGV) READ_JOBS end
 local prefix, queues, groups = ARGV[1], cjson.decode(ARGV[2]), cjson.decode(ARGV[3])
 local books = prefix .. ":_jobgroups:"
 local seen = { groups = {}, members = {}, jobs = {}, books = {}, missed = {}, ghosts = {},
-  events = {}, hashed = {}, meta = {}, streams = {}, paused = {}, lists = {}, aside = {},
+  events = {}, hashed = {}, streams = {}, paused = {}, lists = {}, aside = {},
   index = {}, exists = {}, parents = {}, stuck = {},
   owners = redis.call("SMEMBERS", books .. "saga:queues"),
   active_wakeups = redis.call("LRANGE", books .. "active", 0, -1),
@@ -37,12 +37,7 @@ for queue, last in pairs(queues) do
       if redis.call("HEXISTS", base .. id, "name") == 0 then table.insert(seen.ghosts, id) end
     end
   end
-  if redis.call("EXISTS", base .. "meta") == 1 then table.insert(seen.meta, queue) end
-  local kinds = { "wait", "paused", "active", "delayed", "prioritized", "completed", "failed" }
-  for n, kind in ipairs(kinds) do kinds[n] = base .. kind end
-  if redis.call("EXISTS", base .. "meta", unpack(kinds)) > 0 then
-    table.insert(seen.exists, queue)
-  end
+  if redis.call("HEXISTS", base .. "meta", "groups") == 1 then table.insert(seen.exists, queue) end
   if redis.call("EXISTS", base .. "events") == 1 then table.insert(seen.streams, queue) end
   if redis.call("HEXISTS", base .. "meta", "paused") == 1 then table.insert(seen.paused, queue) end
   for _, id in ipairs(redis.call("ZRANGE", base .. "groups", 0, -1)) do
@@ -105,8 +100,7 @@ class Seen:
     missed: set[str]  # active members that the scripts found without a worker
     stuck: set[str]  # members that the scripts left in a list that is too long to search
     hashed: set[str]  # members and undos that have a hash
-    meta: set[str]  # queues that have their hash of settings
-    exists: set[str]  # queues that have that hash or any job
+    exists: set[str]  # queues that have had a group since they were obliterated or deleted
     streams: set[str]  # queues that have events
     paused: set[str]  # queues that are paused
     lists: dict[str, list[str]]  # the list `wait` of each queue
@@ -166,7 +160,6 @@ def _parse(groups: list[str], seen: dict[str, Any]) -> Seen:
         missed=set(seen["missed"]),
         stuck=set(seen["stuck"]),
         hashed=set(seen["hashed"]),
-        meta=set(seen["meta"]),
         exists=set(seen["exists"]),
         streams=set(seen["streams"]),
         paused=set(seen["paused"]),

@@ -134,8 +134,7 @@ class Records:
                 self.events[fields["groupId"]].append(f"{kind} {fields.get('state', '')}".strip())
             elif kind == "added" and "group" in fields and queue.endswith(":compensation"):
                 self.undos_added[fields["jobId"]] += 1
-        # A removal may have stopped anywhere, and a driver may have settled the rest: the model of
-        # such a group follows Redis.
+        # A removal may have stopped anywhere: the model of such a group follows Redis.
         places = dict(self.seen.places)
         for group in self.leaving.values():
             for member in group.members:

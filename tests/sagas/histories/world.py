@@ -102,7 +102,7 @@ class World(Checks):
         """Record that a group was deleted because its owning queue was; its jobs stay."""
         ended = group.ended and (group.hashless or group.state != "FAILED_COMPENSATION")
         assert ended, f"{group.id} is {group.state}, but it was discarded"
-        exists = group.queue in self.seen.meta and not group.hashless
+        exists = group.queue in self.seen.exists and not group.hashless
         assert not exists, f"the queue of {group.id} exists"
         self.let_go_jobs(group)
 

@@ -277,6 +277,33 @@ async def test_a_newer_group_without_its_parent_is_not_restored(
     await redis.hdel(key, "format")
 
 
+@pytest.mark.parametrize("removed", [True, False], ids=["removed", "run again"])
+async def test_a_full_redis_reports_no_end_while_members_are_to_be_traced(
+    tmp_path: Path, removed: bool
+) -> None:
+    undos = {"charge": undo("refund", when="Started" if removed else "Completed")}
+    with RedisServer(tmp_path) as server:
+        async with JobGroups.connect(server.url) as groups:
+            client = await StockClient.start("bullmq6", server.url, "bull")
+            charge = job("charge", attempts=2, backoff=3_600_000)
+            order = await groups.add_group("order", [charge], undos)
+            (member,) = order.jobs
+            await client.work("payments", {"charge": fails(1) if removed else returns("tx-1")})
+            if removed:
+                await client.heard("failed", name="charge")
+                await client.manage("payments", "remove", job=member.job_id)
+            else:
+                await client.heard("completed", name="charge")
+                await client.work("unused", {"charge": fails_for_good()})
+                await client.manage("payments", "retry", "completed", job=member.job_id)
+                await client.heard("failed", name="charge")
+            await groups.store.redis.config_set("maxmemory", 1)
+            state = await groups.get_group_state(order.group_id)
+            assert state is not None
+            assert state.state == "COMPENSATING"
+            await client.end()
+
+
 async def test_a_full_redis_reports_no_end_while_undos_are_due(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as server:
         async with JobGroups.connect(server.url) as groups:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
+from jobgroup.store.reviews import Cursor
 from testbed.servers.stock import FLAVOURS, StockClient
 from testbed.support.fixtures import ClientStarter, QueueNamer
 from testbed.support.sagas import Sagas, job, undo
@@ -68,6 +69,56 @@ async def test_a_member_whose_list_was_destroyed_fails_its_group(
     assert not await sagas.redis.exists(order.jobs[0].job_key)
     await older.work("payments")
     await older.heard("completed", name="foreign")
+
+
+async def test_a_member_is_missed_in_a_list_of_older_jobs(
+    sagas: Sagas, redis: Redis, queue: QueueNamer
+) -> None:
+    """No worker takes the older jobs, so the member would wait behind them for ever."""
+    wait = f"{sagas.prefix}:{queue('payments')}:wait"
+    order = await sagas.add(job("charge"))
+    await redis.delete(wait)
+    await redis.lpush(wait, *(f"older-{n}" for n in range(1500)))
+    await sagas.driver.resync()
+    ended = await sagas.ends(order.group_id)
+    assert (ended.state, ended.reason) == ("FAILED", "removed from its queue")
+    await redis.delete(wait)
+
+
+async def test_a_page_of_a_review_reads_a_bounded_number_of_jobs(
+    sagas: Sagas, redis: Redis, queue: QueueNamer
+) -> None:
+    await sagas.stop()
+    queues = [queue(f"queue-{n}") for n in range(45)]
+    for name in queues:
+        await sagas.add(job("charge", name))
+        await redis.rpush(f"{sagas.prefix}:{name}:wait", *(f"foreign-{n}" for n in range(900)))
+    reviews = sagas.groups.store.reviews
+    page = await reviews.review("ACTIVE", Cursor())
+    assert page.cursor
+    assert 30 <= len(page.queues) < 40
+    rest = await reviews.review("ACTIVE", page)
+    assert not rest.cursor
+    assert sorted([*page.queues, *rest.queues]) == sorted(queues)
+    assert not page.due
+    assert not rest.due
+
+
+async def test_a_review_moves_a_bounded_number_of_jobs(
+    sagas: Sagas, redis: Redis, queue: QueueNamer
+) -> None:
+    await sagas.stop()
+    for n in range(8):
+        await sagas.add(job("charge", queue(f"queue-{n}")))
+        held = {f"held-{n}": 0 for n in range(900)}
+        await redis.zadd(f"{sagas.prefix}:queue-{n}:prioritized", held)
+    left = []
+    for _ in range(2):
+        await sagas.groups.store.reviews.review("ACTIVE", Cursor())
+        left.append(
+            sum([await redis.zcard(f"{sagas.prefix}:queue-{n}:prioritized") for n in range(8)])
+        )
+    assert left == [8 * 900 - 5000, 0]
 
 
 async def test_jobs_that_a_resume_left_behind_are_released(

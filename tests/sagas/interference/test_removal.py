@@ -37,6 +37,23 @@ async def test_the_keys_of_queues_that_only_groups_used_go_with_the_group(
     await delete_residue(redis, prefix)
 
 
+@pytest.mark.parametrize("flavour", ["bullmq5", "bullmq6"])
+async def test_a_queue_that_a_node_client_opened_keeps_only_its_settings(
+    redis_url: str, prefix: str, redis: Redis, flavour: str
+) -> None:
+    client = await StockClient.start(flavour, redis_url, prefix)
+    async with JobGroups.connect(redis_url, prefix) as groups:
+        await client.manage("payments", "getJobCounts")
+        order = await groups.add_group("order", [job("charge")])
+        await groups.cancel_group(order.group_id)
+        await groups.remove_group(order.group_id)
+    await client.end()
+    left = {key.removeprefix(f"{prefix}:") async for key in redis.scan_iter(f"{prefix}:payments*")}
+    assert left == {"payments:meta"}
+    assert not await redis.hexists(f"{prefix}:payments:meta", "groups")
+    await delete_residue(redis, prefix)
+
+
 async def test_a_queue_that_others_use_is_kept(
     sagas: Sagas, start_client: ClientStarter, queue: QueueNamer
 ) -> None:
@@ -72,6 +89,38 @@ async def test_the_keys_of_members_with_children_are_deleted(
         await redis.sadd(f"{member.job_key}:dependencies", "child")
         await redis.zadd(f"{member.job_key}:unsuccessful", {"child": 1})
     await sagas.groups.cancel_group(order.group_id)
+    await sagas.groups.remove_group(order.group_id)
+    assert await sagas.keys(f"*{order.group_id}*") == [f"_jobgroups:tomb:{order.group_id}"]
+
+
+async def test_a_group_that_is_partly_removed_keeps_its_state(
+    sagas: Sagas, client: StockClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [*(job("charge") for _ in range(210)), job("reserve", "inventory")]
+    order = await sagas.add(*jobs, undos={"charge": undo("refund")})
+    await client.work("payments", concurrency=50)
+    await sagas.reaches(order.group_id, completed_count=210)
+    await client.work("inventory", {"reserve": fails_for_good()})
+    await client.work("payments:compensation", concurrency=50)
+    ended = await sagas.ends(order.group_id)
+    assert ended.undone_count == 210
+    store, calls = sagas.groups.store, list[str]()
+    remove = store._remove
+
+    async def once(*keys: Any, **slots: Any) -> Any:
+        if calls:
+            raise ConnectionResetError
+        calls.append(order.group_id)
+        return await remove(*keys, **slots)
+
+    monkeypatch.setattr(store, "_remove", once)
+    with pytest.raises(ConnectionResetError):
+        await sagas.groups.remove_group(order.group_id)
+    monkeypatch.undo()
+    await client.manage("inventory", "retryJobs")
+    for _ in range(2):
+        await sagas.driver.resync()
+        assert await sagas.read(order.group_id) == ended
     await sagas.groups.remove_group(order.group_id)
     assert await sagas.keys(f"*{order.group_id}*") == [f"_jobgroups:tomb:{order.group_id}"]
 

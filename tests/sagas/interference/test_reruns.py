@@ -121,6 +121,44 @@ async def test_the_undo_gets_the_value_of_the_last_run_that_completed(
     assert refund["originalReturnValue"] == "tx-2"
 
 
+@pytest.mark.parametrize("removes", ["clean", "remove"])
+async def test_the_undo_gets_the_value_of_the_last_run_although_its_job_was_removed(
+    sagas: Sagas, client: StockClient, removes: str
+) -> None:
+    order = await order_with_a_charge(sagas, client)
+    await sagas.groups.store.settle([order.group_id])
+    await client.work("unused", {"charge": returns("tx-2")})
+    already = len(client.reports)
+    await client.manage("payments", "retry", "completed", job=order.jobs[0].job_id)
+    await client.heard("completed", after=already, name="charge")
+    if removes == "clean":
+        await client.manage("payments", "clean", 0, 100, "completed")
+    else:
+        await client.manage("payments", "remove", job=order.jobs[0].job_id)
+    await client.work("inventory", {"reserve": fails_for_good()})
+    refund = await the_only_refund(sagas, client, order)
+    assert refund["originalReturnValue"] == "tx-2"
+
+
+@pytest.mark.parametrize("flavour", ["bullmq5"])
+async def test_a_member_that_5x_retried_in_bulk_and_cleaned_is_undone(
+    sagas: Sagas, start_client: ClientStarter, flavour: str
+) -> None:
+    """5.x does not record such a completion in the ledger."""
+    client = await start_client(flavour)
+    await sagas.stop()
+    order = await sagas.add(job("charge"), job("reserve", "inventory"), undos=UNDOS)
+    await client.work("payments", {"charge": fails(1, then="tx-1")})
+    await client.heard("failed", name="charge")
+    await client.manage("payments", "retryJobs")
+    await client.heard("completed", name="charge")
+    await client.manage("payments", "clean", 0, 100, "completed")
+    sagas.drive(resync_seconds=0.05)
+    await client.work("inventory", {"reserve": fails_for_good()})
+    refund = await the_only_refund(sagas, client, order)
+    assert refund["originalReturnValue"] == "tx-1"
+
+
 async def test_a_member_of_a_completed_group_that_runs_again_changes_nothing(
     sagas: Sagas, client: StockClient
 ) -> None:

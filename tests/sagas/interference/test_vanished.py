@@ -9,9 +9,9 @@ from redis.asyncio import Redis
 
 from jobgroup.model import names
 from jobgroup.store.reviews import Cursor, Hints
-from testbed.servers.stock import StockClient, fails, fails_for_good, hangs
-from testbed.support.fixtures import ClientStarter
-from testbed.support.sagas import Sagas, job, undo
+from testbed.servers.stock import StockClient, fails, fails_for_good, hangs, returns
+from testbed.support.fixtures import ClientStarter, QueueNamer
+from testbed.support.sagas import GROUP_EVENTS, Sagas, job, undo
 from testbed.support.waiting import PATIENCE_SECONDS, never_returns
 
 HOUR = 3_600_000
@@ -181,6 +181,81 @@ async def test_the_keys_of_an_ended_group_go_when_its_queue_is_obliterated(
     await sagas.driver.resync()
     assert await sagas.groups.get_group_state(order.group_id) is None
     assert await sagas.keys(f"*{order.group_id}*") == [f"_jobgroups:tomb:{order.group_id}"]
+
+
+async def test_the_keys_of_an_ended_group_go_although_others_use_its_obliterated_queue_again(
+    sagas: Sagas, client: StockClient, queue: QueueNamer
+) -> None:
+    order = await sagas.add(job("charge", queue("payments")))
+    await client.work("payments", {"charge": fails_for_good()})
+    await sagas.ends(order.group_id)
+    await client.heard("failed", name="charge")
+    await client.manage("payments", "obliterate", force(client))
+    await client.add("payments", "foreign")
+    await client.heard("completed", name="foreign")
+    await sagas.driver.resync()
+    assert await sagas.groups.get_group_state(order.group_id) is None
+    assert await sagas.keys(f"*{order.group_id}*") == [f"_jobgroups:tomb:{order.group_id}"]
+
+
+async def test_completions_are_found_in_the_long_streams_of_several_queues(
+    sagas: Sagas, redis: Redis, client: StockClient
+) -> None:
+    queues = ["a", "b", "c"]
+    undos = {name: undo(f"undo-{name}") for name in queues}
+    order = await sagas.add(*(job(n, n) for n in queues), job("reserve", "inventory"), undos=undos)
+    await sagas.stop()
+    for name, member in zip(queues, order.jobs, strict=False):
+        async with redis.pipeline() as pipe:
+            for n in range(10_000):
+                fields: Any = {"event": "progress", "jobId": f"x{n}", "data": "1"}
+                pipe.xadd(f"{sagas.prefix}:{name}:events", fields)
+            await pipe.execute()
+        await client.work(name)
+        await client.heard("completed", name=name)
+        await client.manage(name, "pause")
+        await client.manage(name, "retry", "completed", job=member.job_id)
+        await client.manage(name, "remove", job=member.job_id)
+    sagas.drive(resync_seconds=0.05)
+    await client.work("inventory", {"reserve": fails_for_good()})
+    for name in queues:
+        await client.work(f"{name}:compensation")
+    assert (await sagas.ends(order.group_id)).undone_count == 3
+
+
+async def test_a_retried_member_of_an_ended_group_that_vanishes_counts_as_failed(
+    sagas: Sagas, start_client: ClientStarter, queue: QueueNamer
+) -> None:
+    older, newer = await start_client("bullmq5"), await start_client("bullmq6")
+    order = await sagas.add(job("notify", "mails"), job("charge", queue("payments")))
+    await newer.work("payments", {"charge": fails_for_good()})
+    assert (await sagas.ends(order.group_id)).failed_count == 1
+    await newer.manage("payments", "pause")
+    await newer.manage("payments", "retryJobs")
+    await sagas.reaches(order.group_id, failed_count=0)
+    await older.add("payments", "foreign")
+    await older.manage("payments", "resume")  # destroys the list in which the member waits
+    await sagas.driver.resync()
+    assert (await sagas.read(order.group_id)).failed_count == 1
+
+
+async def test_a_group_that_lost_its_hash_is_announced_once(
+    sagas: Sagas, start_client: ClientStarter, queue: QueueNamer, redis: Redis
+) -> None:
+    client = await start_client("bullmq6")
+    await client.listen("mails", *GROUP_EVENTS)
+    jobs = job("notify", queue("mails")), job("reserve", "inventory"), job("ship", "shipping")
+    order = await sagas.add(*jobs)
+    await client.work("shipping", {"ship": hangs(returns("x"))})
+    await client.heard("started", name="ship")
+    await client.work("inventory", {"reserve": fails_for_good()})
+    await client.heard("event", type="group:compensating")
+    await delete_keys(redis, f"{sagas.prefix}:mails:*")
+    await sagas.driver.resync()
+    await client.release("ship")
+    await sagas.ends(order.group_id)
+    await client.heard("event", type="group:failed")
+    assert client.count("event", type="group:compensating") == 1
 
 
 async def test_failed_undos_survive_the_removal_of_orphans(

@@ -36,6 +36,7 @@ ALLOWED = (
     Allowed("id", "the counter of automatic ids; our jobs have ids of their own"),
     Allowed("meta version", "a Queue in Node stores its name and version", NODE),
     Allowed("groups*", "the group itself"),
+    Allowed("meta groups", "shows that the queue was not obliterated since it got a group"),
     Allowed("job * parentKey", "the ledger: BullMQ records the end of a job at its parent"),
     Allowed("job * parent", "the ledger"),
     Allowed("job * returnvalue", "null from the start: a job without it was run again"),
