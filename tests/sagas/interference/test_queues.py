@@ -77,9 +77,10 @@ async def test_a_member_is_missed_in_a_list_of_older_jobs(
     """No worker takes the older jobs, so the member would wait behind them for ever."""
     wait = f"{sagas.prefix}:{queue('payments')}:wait"
     order = await sagas.add(job("charge"))
+    await sagas.stop()
     await redis.delete(wait)
     await redis.lpush(wait, *(f"older-{n}" for n in range(1500)))
-    await sagas.driver.resync()
+    sagas.drive(resync_seconds=0.05)
     ended = await sagas.ends(order.group_id)
     assert (ended.state, ended.reason) == ("FAILED", "removed from its queue")
     await redis.delete(wait)
