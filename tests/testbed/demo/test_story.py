@@ -93,8 +93,15 @@ def test_queues_without_workers_are_named() -> None:
 def test_control_characters_of_a_worker_do_not_reach_the_terminal() -> None:
     assert printable("a\033[2Jb\r") == "a [2Jb "
     assert "\033[2J" not in story.of_worker("worker.py", "\033[2J")
-    event = {"type": "Warning", "reason": "Failed", "message": "\033[2J"}
+    about = {"name": "order-124"}
+    event = {"type": "Warning", "reason": "Failed", "message": "\033[2J", "involvedObject": about}
     assert "\033[2J" not in story.of_event(event)
+
+
+def test_an_event_names_its_object() -> None:
+    about = {"name": "order-124"}
+    event = {"type": "Normal", "reason": "Compensated", "message": "done", "involvedObject": about}
+    assert plain([story.of_event(event)]) == ["event       order-124 Compensated: done"]
 
 
 # The end
