@@ -258,12 +258,12 @@ class Resync:
         return [self._remove_released]
 
     async def _remove_released(self, after: Cursor) -> tuple[int, Cursor]:
-        """Remove the ended groups of deleted namespaces."""
+        """Remove the ended groups whose JobGroups were deleted before that."""
         found = await self._reviews.released(after)
         for group_id, resource in found.ended.items():
             if await self._store.remove_released(group_id):
                 logger.info(
-                    "group %s of %s: removed, because it ended after its namespace was deleted",
+                    "group %s of %s: removed, because it ended after its JobGroup was deleted",
                     group_id,
                     resource or "a deleted JobGroup",
                     extra={"group": group_id},
