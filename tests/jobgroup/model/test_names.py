@@ -108,7 +108,8 @@ async def all_keys(redis: Redis) -> set[str]:
 
 
 async def test_the_docs_list_every_key(redis: Redis) -> None:
-    expected = await all_keys(redis)
+    # BullMQ's own hash of a queue has a field of ours.
+    expected = await all_keys(redis) | {names.job_key("bull", "{queue}", "meta")}
     for base, letter in PLACEHOLDERS.items():
         expected = {re.sub(f"^{re.escape(base)}(?=:)", letter, key) for key in expected}
     rows = re.findall(r"^\| (`.+?) \|", (ROOT / "docs/redis-keys.md").read_text(), re.MULTILINE)
