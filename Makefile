@@ -98,6 +98,10 @@ image: $(VENV)/.installed ## Build the operator's image with docker or buildah (
 e2e: install ## Run tests/e2e on a kind cluster (KEEP=1 keeps the cluster; ARGS= for pytest)
 	@exec $(LEASH) $(BIN)/python -m testbed.cluster.e2e $(ARGS)
 
+.PHONY: e2e-clean
+e2e-clean: $(VENV)/.installed ## Delete the cluster that `KEEP=1 make e2e` kept, and stop its private engine
+	@exec $(LEASH) $(BIN)/python -m testbed.cluster.clean
+
 .PHONY: verify
 verify: unit test histories e2e ## Run every check: lint, and the tests of all tiers
 

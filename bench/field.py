@@ -21,7 +21,7 @@ from testbed.servers.apiserver import OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, ApiS
 from testbed.servers.operator import OperatorProcess, start_operator
 from testbed.servers.redis import RedisServer
 from testbed.servers.stock import StockClient
-from testbed.support.resources import CRDS, manifest
+from testbed.support.resources import install_crds, manifest
 
 FOLDER = "/apis/jobgroups.dev/v1alpha1/namespaces/default/jobgroups"
 PATCHED = "jobgroups.jobgroups.dev,jobgroups.jobgroups.dev/status"
@@ -125,8 +125,7 @@ async def the_field() -> AsyncIterator[Field]:
         ApiServer(Path(name)) as api,
         RedisServer(Path(name)) as redis,
     ):
-        api.kubectl("apply", "-f", str(CRDS))
-        api.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(CRDS))
+        install_crds(api)
         # The twin writes through kopf, which patches.
         api.kubectl("create", "clusterrole", "twin", "--verb=patch", f"--resource={PATCHED}")
         api.kubectl("create", "clusterrolebinding", "twin", "--clusterrole=twin", f"--user={WHO}")

@@ -197,7 +197,7 @@ class Uninstaller:
             if step is Step.REMOVE:
                 await self._store.remove(resource.uid)
             else:
-                await self._store.orphan(resource.uid)
+                await self._store.orphan(resource.uid, release=step is not Step.ORPHAN)
                 if group:
                     logger.warning(
                         "%s (%s) is deleted, but not undone yet; its undos run when an operator is"

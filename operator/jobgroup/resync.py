@@ -111,6 +111,7 @@ class Resync:
         waiting: Callable[[], Iterable[str]],
         on_pass: Callable[[int], None],
     ) -> None:
+        self._store = store
         self._reviews = store.reviews
         self._settle = settle
         self._waiting = waiting
@@ -136,6 +137,7 @@ class Resync:
             "completed": review(self._completed, IDLE_SHARE),
             "lists": review(self._lists, IDLE_SHARE),
             "unparked": review(self._unparked, IDLE_SHARE),
+            "released": Pass(self._released, IDLE_SHARE, lambda: seconds),
             "waiting": Pass(self._recheck, SHARE, lambda: recheck_seconds),
             "events": Pass(self._hints, SHARE, lambda: 0 if self._more_events else recheck_seconds),
         }
@@ -157,6 +159,7 @@ class Resync:
             self._completed,
             self._lists,
             self._unparked,
+            self._released,
         ):
             for part in await parts():
                 found, page = await part(Cursor())
@@ -250,6 +253,22 @@ class Resync:
                 ", ".join(await self._reviews.workers()) or "unknown",
             )
         return restored, found
+
+    async def _released(self) -> list[Part]:
+        return [self._remove_released]
+
+    async def _remove_released(self, after: Cursor) -> tuple[int, Cursor]:
+        """Remove the ended groups whose JobGroups were deleted before that."""
+        found = await self._reviews.released(after)
+        for group_id, resource in found.ended.items():
+            if await self._store.remove_released(group_id):
+                logger.info(
+                    "group %s of %s: removed, because it ended after its JobGroup was deleted",
+                    group_id,
+                    resource or "a deleted JobGroup",
+                    extra={"group": group_id},
+                )
+        return 0, found
 
     async def _review(
         self, state: State, queues: set[str], after: Cursor, short: int = SHORT

@@ -26,16 +26,32 @@ def cache_dir() -> Path:
 
 
 @contextmanager
-def locked(name: str) -> Iterator[None]:
-    """Hold a lock that the kernel releases when this process ends, even if it is killed."""
+def locked(name: str, task: str = "") -> Iterator[None]:
+    """Hold a lock that the kernel releases when this process ends, even if it is killed.
+
+    If another process holds it, print that this one waits for it to finish the task.
+    """
     path = cache_dir() / f"{name}.lock"
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"Another run holds {path}; waiting for it to finish.", flush=True)
+            wait = f"to {task} (it holds {path})" if task else f"to release {path}"
+            print(f"Waiting for another run {wait}.", flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def locked_if_free(name: str) -> Iterator[bool]:
+    """Hold a lock unless another process, or this one, holds it; yield whether it was free."""
+    with (cache_dir() / f"{name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 def require_space(path: Path, gigabytes: float) -> None:

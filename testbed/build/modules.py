@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import os
 import platform
 import shutil
 import signal
@@ -10,10 +9,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.build.cache import cache_dir, locked, require_space
+from testbed.build.cache import cache_dir, locked, locked_if_free, require_space
 from testbed.build.toolchain import go, go_env
 from testbed.servers.processes import leashed
 from testbed.support.errors import Unavailable
@@ -47,7 +47,11 @@ class Module:
         # Without the lock, so that a warm start does not wait for another process's build.
         if all((folder / name).exists() for name in names):
             return folder
-        with locked("build"):
+        # One lock for each program: a process does not wait for programs that it does not need.
+        with ExitStack() as locks:
+            for name in sorted(names):
+                if not (folder / name).exists():
+                    locks.enter_context(locked(_lock_of(name), f"build {name}"))
             missing = [name for name in names if not (folder / name).exists()]
             if missing:
                 self._build(missing, folder)
@@ -66,9 +70,13 @@ class Module:
         started = time.monotonic()
         task = f"resolve the modules of {', '.join(names)}"
         total = len(self.go(["list", "-deps", *packages.values()], task).splitlines())
-        partial = folder / f".partial-{os.getpid()}"
+        # The lock on the first program protects the folder; others may be built at the same time.
         for stale in folder.glob(".partial-*"):
-            shutil.rmtree(stale, ignore_errors=True)
+            with locked_if_free(_lock_of(stale.name.removeprefix(".partial-"))) as is_free:
+                if is_free:
+                    shutil.rmtree(stale, ignore_errors=True)
+        partial = folder / f".partial-{names[0]}"
+        shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         try:
             flags = ["-v", "-mod=readonly", "-trimpath", "-ldflags", self.linker_flags]
@@ -93,6 +101,10 @@ class Module:
         if done.returncode != 0:
             raise _explained(task, done.stderr)
         return done.stdout
+
+
+def _lock_of(program: str) -> str:
+    return f"build-{program}"
 
 
 def _output_name(package: str) -> str:

@@ -6,4 +6,5 @@ kubectl       kubectl in one namespace
 installation  the operator, installed by its chart
 diagnostics   what to save of a namespace where a test failed
 e2e           what `make e2e` runs
+clean         what `make e2e-clean` runs
 """

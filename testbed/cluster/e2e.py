@@ -19,7 +19,9 @@ from types import FrameType
 
 from testbed import ROOT
 from testbed.build.cache import cache_dir, locked
+from testbed.build.helm import find_helm
 from testbed.cluster import engine, installation, kind
+from testbed.cluster.engine import Engine
 from testbed.cluster.kind import Cluster, TestImages
 from testbed.images import base
 from testbed.images.builders import Docker
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         # Otherwise kubectl caches data about these short-lived clusters in the home directory.
         os.environ.setdefault("KUBECACHEDIR", str(cache_dir() / "kubectl"))
-        with locked("e2e"):
+        with locked("e2e", "finish with its cluster"):
             return _on_chosen_cluster(arguments)
     except Unavailable as refusal:
         print(refusal, file=sys.stderr)
@@ -82,13 +84,26 @@ def _on_own_cluster(arguments: Sequence[str], keep: bool) -> int:
             kind.load(docker, chosen, test_images)
         code = _stories(chosen, test_images, arguments)
     if keep:
-        print(
-            f"The cluster is kept. To inspect it, or to run the tests on it again:\n"
-            f"  export KUBECONFIG={chosen.kubeconfig}\n"
-            f"  E2E_CLUSTER=existing E2E_CONTEXT={chosen.context} make e2e",
-            flush=True,
-        )
+        print(_ways(docker, chosen), flush=True)
     return code
+
+
+def _ways(docker: Engine, kept: Cluster) -> str:
+    """Return how to reach a kept cluster, to run the tests on it again, and to remove it."""
+    programs = (kind.program("kubectl"), kind.program("kind"), find_helm())
+    folders = ":".join(dict.fromkeys(str(path.parent) for path in programs))
+    host = docker.env.get("DOCKER_HOST")
+    return "\n".join(
+        [
+            "The cluster is kept. To inspect it with kubectl, kind, helm and docker:",
+            f"  export KUBECONFIG={kept.kubeconfig} PATH={folders}:$PATH",
+            *([f"  export DOCKER_HOST={host}"] if host else []),
+            "To run the tests on it again, after that:",
+            f"  E2E_CLUSTER=existing E2E_CONTEXT={kept.context} make e2e",
+            "To remove it:",
+            "  make e2e-clean",
+        ]
+    )
 
 
 def _on_existing_cluster(arguments: Sequence[str]) -> int:
@@ -103,8 +118,8 @@ def _on_existing_cluster(arguments: Sequence[str]) -> int:
                 kind.load(docker, chosen, test_images)
         os.environ["KUBECONFIG"] = str(chosen.kubeconfig)
         with _cleaned_up() as held:
-            installation.refuse_others()
-            held.callback(installation.remove)
+            before = installation.refuse_others()
+            held.callback(installation.remove, before)
             return _stories(chosen, test_images, arguments)
     finally:
         # It contains the user's credentials.

@@ -73,7 +73,8 @@ class Engine:
 def started(keep: bool = False) -> Iterator[Engine]:
     """Return the machine's engine, or start a private one and stop it in the end.
 
-    `keep` leaves the private engine running for a cluster that is kept. The next run stops it.
+    `keep` leaves the private engine running for a cluster that is kept. Later runs use it and leave
+    it running; `stop_kept` stops it.
     """
     own = Engine(os.environ)
     if (absence := own.absence()) is None:
@@ -103,11 +104,23 @@ def running() -> Engine:
     raise Unavailable(f"No container engine is running: start Docker ({absence}).")
 
 
+def stop_kept() -> None:
+    """Stop the private engine that an earlier run kept, if there is one."""
+    folder = cache_dir() / "engine"
+    engine = _private_engine(folder)
+    if folder.exists() and engine.absence() is None:
+        _empty(engine)
+        _stop(folder)
+
+
 @contextmanager
 def _private_daemon(folder: Path, keep: bool) -> Iterator[Engine]:
     folder.mkdir(exist_ok=True)
-    _stop(folder)
     engine = _private_engine(folder)
+    if engine.absence() is None:
+        yield engine  # an earlier run kept it
+        return
+    _stop(folder)
     daemon = _start(folder, engine, leash=not keep)
     try:
         _empty(engine)

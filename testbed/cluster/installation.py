@@ -1,7 +1,9 @@
 """The operator as a user installs it: the chart, with its bundled Redis for evaluation."""
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from jobgroup.resource.kinds import API_GROUP, KINDS
 from testbed.build import binaries
 from testbed.cluster import diagnostics
 from testbed.cluster.kubectl import Kubectl
@@ -20,6 +22,11 @@ REDIS_ALIAS = {
     "metadata": {"name": "redis"},
     "spec": {"type": "ExternalName", "externalName": REDIS_HOST},
 }
+CRDS = tuple(f"{kind.plural}.{API_GROUP}" for kind in KINDS)
+# The namespace of a test has this label.
+STORY_LABEL = "jobgroup-operator-story"
+NAME = ".metadata.name"
+MOST_LISTED = 3
 WAIT = ("--namespace", NAMESPACE, "--wait", "--timeout=3m")
 
 
@@ -47,25 +54,61 @@ def uninstall() -> None:
     helm("uninstall", RELEASE, *WAIT)
 
 
-def refuse_others() -> None:
-    """Raise Unavailable if the operator is installed in the cluster already."""
-    owner = "{.items[*].metadata.annotations.meta\\.helm\\.sh/release-namespace}"
-    selector = ("--field-selector", "metadata.name=jobgroups.jobgroups.dev")
-    asked = ("get", "crds", *selector, "--output", f"jsonpath={owner} {{.items[*].metadata.name}}")
-    found = _kubectl(*asked, doing="Checking whether the operator is installed")
-    if found and NAMESPACE not in found.split():
+def refuse_others() -> list[str]:
+    """Raise Unavailable if the cluster has an operator or objects that no test created.
+
+    Return the names of the CRDs that are installed already: a run must leave these.
+    """
+    owner = r".metadata.annotations.meta\.helm\.sh/release-namespace"
+    doing = "Checking whether the operator is installed"
+    found = _table("crds", *CRDS, "--ignore-not-found", columns=[NAME, owner], doing=doing)
+    if any(owner != NAMESPACE for _, owner in found):
         raise Unavailable(
             "The operator is installed in this cluster already; uninstall it and delete its CRDs, "
             "or run the tests on another cluster."
         )
+    names = [name for name, _ in found]
+    if strangers := _strangers(names):
+        raise Unavailable(
+            f"This cluster has objects that no test created: {_list(strangers)}. The tests would "
+            "run and remove the operator of these; delete them, or use another cluster."
+        )
+    return names
 
 
-def remove() -> None:
-    """Remove everything that the tests added to a cluster, including the CRDs."""
+def remove(before: Collection[str] = ()) -> None:
+    """Remove what the tests added to a cluster: not the CRDs that were there before."""
     uninstall()
     _kubectl("delete", "namespace", NAMESPACE, doing=f"Deleting the namespace {NAMESPACE}")
-    kinds = ("crds", "jobgroups.jobgroups.dev", "workerpools.jobgroups.dev")
-    _kubectl("delete", *kinds, doing="Deleting the CRDs")
+    added = [name for name in CRDS if name not in before]
+    if strangers := _strangers(added):
+        # With a CRD, all its objects are deleted.
+        print(f"Kept the CRDs: no test created {_list(strangers)}.", flush=True)
+    elif added:
+        _kubectl("delete", "crds", *added, doing="Deleting the CRDs")
+
+
+def _strangers(crds: Collection[str]) -> list[str]:
+    """Return the objects of these CRDs that are in no namespace of a test."""
+    if not crds:
+        return []
+    doing = "Looking for objects that no test created"
+    ours = _table("namespaces", "--selector", STORY_LABEL, columns=[NAME], doing=doing)
+    columns = [".metadata.namespace", NAME]
+    found = _table(",".join(crds), "--all-namespaces", columns=columns, doing=doing)
+    return ["/".join(each) for each in found if each[:1] not in ours]
+
+
+def _list(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(names[:MOST_LISTED]) + more
+
+
+def _table(*asked: str, columns: Sequence[str], doing: str) -> list[list[str]]:
+    """Return these fields of objects."""
+    output = ",".join(f"C{number}:{column}" for number, column in enumerate(columns))
+    options = ("--no-headers", "--output", f"custom-columns={output}")
+    return [line.split() for line in _kubectl("get", *asked, *options, doing=doing).splitlines()]
 
 
 def _kubectl(*arguments: str, doing: str) -> str:

@@ -22,6 +22,8 @@ from testbed.support.errors import Unavailable
 NAME = "jobgroup-e2e"
 KIND_CONTEXT = "kind-"
 READY = "3m"
+RECORD = "cluster-"
+KEPT = "kept"
 # In the node; the kubelet serves it at /api/v1/nodes/<node>/proxy/logs/kubernetes/audit.log
 AUDIT_LOG = "/var/log/kubernetes/audit.log"
 # Each installation of Redis uses up one volume; in a kept cluster there can be several.
@@ -77,18 +79,19 @@ IMAGE_VARIABLES = {
 def created(
     engine: Engine, node_image: str, keep: bool = False, name: str = NAME
 ) -> Iterator[Cluster]:
-    """Create a kind cluster, and delete it afterwards; one of an earlier run is deleted first."""
-    kubeconfig = cache_dir() / f"kubeconfig-{name}"
+    """Create a kind cluster, and delete it afterwards.
+
+    The rest of a run that was killed is deleted first. A cluster that was kept, or that no run
+    created, is left alone.
+    """
+    _refuse_existing(engine, name)
+    kubeconfig = _kubeconfig(name)
     config = cache_dir() / "kind.json"
     config.write_text(json.dumps(_kind_config(), indent=2))
     named = ("--name", name, "--kubeconfig", kubeconfig)
 
-    def delete() -> None:
-        doing = f"Deleting the cluster {name}"
-        engine.run(program("kind"), "delete", "cluster", *named, doing=doing)
-        kubeconfig.unlink(missing_ok=True)
-
-    delete()
+    delete(engine, name)
+    _record(name).write_text("")
     try:
         doing = f"Creating the cluster {name}"
         options = ("--image", node_image, "--config", config, "--wait", READY)
@@ -103,8 +106,55 @@ def created(
         keep = False
         raise
     finally:
-        if not keep:
-            delete()
+        if keep:
+            _record(name).write_text(KEPT)
+        else:
+            delete(engine, name)
+
+
+def delete(engine: Engine, name: str) -> None:
+    """Delete a cluster that a run created."""
+    kubeconfig = _kubeconfig(name)
+    command = ("delete", "cluster", "--name", name, "--kubeconfig", kubeconfig)
+    engine.run(program("kind"), *command, doing=f"Deleting the cluster {name}")
+    kubeconfig.unlink(missing_ok=True)
+    _record(name).unlink(missing_ok=True)
+
+
+def recorded() -> list[str]:
+    """Return the names of the clusters that runs created and did not delete."""
+    return sorted(path.name.removeprefix(RECORD) for path in cache_dir().glob(f"{RECORD}*"))
+
+
+def listed(engine: Engine) -> list[str]:
+    """Return the names of the kind clusters in an engine."""
+    return engine.run(program("kind"), "get", "clusters", doing="Listing the kind clusters").split()
+
+
+def _refuse_existing(engine: Engine, name: str) -> None:
+    """Raise Unavailable if there is a cluster of this name that must not be deleted."""
+    if name not in listed(engine):
+        return
+    if not _record(name).exists():
+        raise Unavailable(
+            f"There is a kind cluster {name} that no run of this cache folder created; if you do "
+            f"not need it, delete it: kind delete cluster --name {name}"
+        )
+    if _record(name).read_text() == KEPT:
+        raise Unavailable(
+            f"The cluster {name} of an earlier run was kept. Remove it with `make e2e-clean`, or "
+            f"run the tests on it: KUBECONFIG={_kubeconfig(name)} E2E_CLUSTER=existing "
+            f"E2E_CONTEXT={KIND_CONTEXT}{name} make e2e"
+        )
+
+
+def _record(name: str) -> Path:
+    """Return the file that exists while a cluster does; it contains KEPT if a run kept it."""
+    return cache_dir() / f"{RECORD}{name}"
+
+
+def _kubeconfig(name: str) -> Path:
+    return cache_dir() / f"kubeconfig-{name}"
 
 
 def existing(context: str | None) -> Cluster:

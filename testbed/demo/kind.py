@@ -131,7 +131,7 @@ class KindDemo(Demo):
 def started(folder: Path, write: Write) -> Iterator[KindParts]:
     """Create a cluster, install the operator and deploy the example; delete it all in the end."""
     timed = partial(timed_start, write)
-    with locked("e2e"), ExitStack() as undo:
+    with locked("e2e", "finish with its cluster"), ExitStack() as undo:
         docker = timed("a container engine", lambda: undo.enter_context(engine.started()))
         node = timed("the image of a node", lambda: base.node(Docker(docker)))
         made = timed("the images of operator and workers", lambda: kind.made_images(docker))

@@ -1,13 +1,15 @@
 """The parts of the demo: servers, the operator with its own RBAC, and the example's workers."""
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
+from io import StringIO
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TextIO, TypeVar
 
 from redis import Redis
 
@@ -128,11 +130,33 @@ def must_run(servers: Iterable[Server]) -> None:
             raise Unavailable(f"{server.name} ended with code {server.code}: {server.log_tail()}")
 
 
+class _Messages(StringIO):
+    """What a part prints while it starts: the text gets lines of its own below an open line."""
+
+    def __init__(self, output: TextIO) -> None:
+        super().__init__()
+        self.is_empty = True
+        self._output = output
+
+    def write(self, text: str) -> int:
+        written = self._output.write(f"\n{text}" if self.is_empty else text)
+        self.is_empty = False
+        return written
+
+    def flush(self) -> None:
+        self._output.flush()
+
+
 def timed_start(write: Write, label: str, start: Callable[[], Part]) -> Part:
     """Start a part, and print its name and how long it took."""
-    write(f"  {label:<{LABEL_WIDTH}}", end="")
+    line = f"  {label:<{LABEL_WIDTH}}"
+    write(line, end="")
     begun = time.monotonic()
-    part = start()
+    messages = _Messages(sys.stdout)
+    with redirect_stdout(messages):
+        part = start()
+    if not messages.is_empty:
+        write(line, end="")
     write(f"{time.monotonic() - begun:5.1f} s")
     return part
 

@@ -57,10 +57,12 @@ def invitation(root: Path, folder: Path, example: Path, also: Mapping[str, list[
             "kubectl get jobgroups --watch",
             "kubectl describe jobgroup order-124",
         ],
-        "A new order, and one that is cancelled while it runs:": [
-            f"sed s/123/125/ {order} | kubectl apply -f -",
-            f"sed s/123/126/ {order} | kubectl apply -f - &&"
-            f" kubectl patch jobgroup order-126 --type=merge {cancel}",
+        "A new order:": [f"sed s/123/125/ {order} | kubectl apply -f -"],
+        "An order that waits for its shipping, and is cancelled after two of its jobs:": [
+            f"sed 's/123/126/; s/queueName: shipping/queueName: drones/' {order}"
+            " | kubectl apply -f -",
+            "kubectl wait jobgroup order-126 --for=jsonpath={.status.progress}=2/3",
+            f"kubectl patch jobgroup order-126 --type=merge {cancel}",
         ],
         **also,
         "A request that is rejected:": [
@@ -117,7 +119,8 @@ def of_queues(body: Body, worked_on: Collection[str]) -> list[str]:
 def of_event(body: Body) -> str:
     """Return the line about an Event."""
     style = "yellow" if body["type"] == "Warning" else "blue"
-    return line_of("event", f"{paint(style, body['reason'])}: {printable(body['message'])}")
+    words = f"{paint(style, body['reason'])}: {printable(body['message'])}"
+    return line_of("event", f"{body['involvedObject']['name']} {words}")
 
 
 def of_pod(before: Body | None, now: Body | None) -> list[str]:

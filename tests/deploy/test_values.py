@@ -23,6 +23,10 @@ from testbed.support.chart import (
 )
 
 SECRET = {"name": "redis", "urlKey": "uri"}
+IN_THE_URL = (
+    "redis.url: remove the user name and the password from the URL; put them into a Secret and name"
+    " it in redis.existingSecret"
+)
 
 
 def refusal(values: Values, redis: Values = REDIS) -> str:
@@ -60,12 +64,15 @@ def refusal(values: Values, redis: Values = REDIS) -> str:
             "redis.bundled: the bundled Redis has no password and no TLS",
         ),
         ({"url": "http://r"}, "redis.url"),
-        ({"url": "redis://:hunter2@r"}, "redis.url"),
+        ({"url": "redis://:hunter2@r"}, IN_THE_URL),
+        ({"url": "rediss://joe:hunter2@r", "existingSecret": SECRET}, IN_THE_URL),
     ],
     ids=str,
 )
 def test_an_invalid_redis_configuration_is_refused(redis: Values, sentence: str) -> None:
-    assert sentence.replace(".", "/") in refusal({"redis": redis}, {}).replace(".", "/")
+    said = refusal({"redis": redis}, {})
+    assert sentence.replace(".", "/") in said.replace(".", "/")
+    assert "hunter2" not in said
 
 
 def test_a_name_that_is_not_valid_for_a_service_is_refused() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cluster import diagnostics
-from testbed.cluster.installation import NAMESPACE
+from testbed.cluster.installation import NAMESPACE, STORY_LABEL
 from testbed.cluster.kind import IMAGE_VARIABLES, TestImages, is_kept
 from testbed.cluster.kubectl import Kubectl
 from testbed.support.resources import namespace_named
@@ -49,7 +49,9 @@ def stage(images: TestImages, request: pytest.FixtureRequest) -> Iterator[Stage]
     kubectl = Kubectl(os.environ["E2E_KUBECTL"], f"{name}-{uuid.uuid4().hex[:6]}")
     kubeconfig = Path(os.environ["KUBECONFIG"])
     user = User.connect(kubeconfig, kubectl.namespace, PATIENCE_SECONDS)
-    user.create(namespace_named(user.namespace))
+    namespace = namespace_named(user.namespace)
+    namespace["metadata"]["labels"] = {STORY_LABEL: ""}
+    user.create(namespace)
     try:
         yield Stage(user, kubectl, images)
     finally:

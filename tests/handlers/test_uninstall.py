@@ -16,6 +16,7 @@ from aiohttp import web
 from handlers import uninstall
 from handlers.settings import read_settings
 from handlers.uninstall import Uninstaller
+from jobgroup.model.names import released_key
 from jobgroup.resource.decisions import FINALIZER, GROUP_ANNOTATION
 from testbed.servers.apiserver import OPERATOR_NAMESPACE
 from testbed.servers.operator import OperatorProcess, environment, measuring_coverage
@@ -182,6 +183,9 @@ async def test_deleted_objects_are_released_and_undone_later(
     for name in orders:
         assert stage.store.hget(f"{PREFIX}:_jobgroups:{ids[name]}", "owner") == "headless"
         assert f"{stage.namespace}/{name} ({ids[name]}) is deleted" in caplog.text
+    # Drivers remove these after their end; the user wants to keep the third.
+    released = stage.store.zrange(released_key(PREFIX), 0, -1)
+    assert set(released) == {ids["held"], ids["active"]}
     assert "is still running" not in caplog.text
     assert await stage.runs(worker, name="pay") == 4
 

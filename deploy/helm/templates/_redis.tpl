@@ -6,6 +6,9 @@
 {{- if $redis.url }}{{ $ways = append $ways "redis.url" }}{{ end }}
 {{- if $secret.urlKey }}{{ $ways = append $ways "redis.existingSecret.urlKey" }}{{ end }}
 {{- if $redis.bundled.enabled }}{{ $ways = append $ways "redis.bundled.enabled" }}{{ end }}
+{{- if contains "@" (default "" $redis.url) }}
+{{- fail "redis.url: remove the user name and the password from the URL; put them into a Secret and name it in redis.existingSecret" }}
+{{- end }}
 {{- if not $ways }}
 {{- fail "redis: set redis.url, or redis.existingSecret.name with redis.existingSecret.urlKey, or redis.bundled.enabled=true for evaluation" }}
 {{- else if gt (len $ways) 1 }}

@@ -211,7 +211,7 @@ class Steps:
     async def _await_compensation(self, observed: Observation) -> Result:
         """Keep a deleted object until its group is undone; release it with its namespace."""
         if await self._api.is_terminating(observed.ref.namespace):
-            return await self._orphan(observed)
+            return await self._orphan(observed, release=True)
         reported = await self._report(observed)
         return Result(requeue_after=soonest(reported.requeue_after, HOLD_SECONDS))
 
@@ -223,11 +223,19 @@ class Steps:
         await self._store.remove(observed.ref.uid)
         return await self._release(observed)
 
-    async def _orphan(self, observed: Observation) -> Result:
+    async def _orphan(self, observed: Observation, release: bool = False) -> Result:
         failpoint("orphan")
         self._require_leader()
-        await self._store.orphan(observed.ref.uid)
-        return await self._release(observed)
+        await self._store.orphan(observed.ref.uid, release)
+        result = await self._release(observed)
+        if release:
+            logger.info(
+                "released the group %s, because its namespace is deleted: its undos run, and it is"
+                " removed from Redis when they have completed",
+                observed.ref.uid,
+                extra=observed.ref.context,
+            )
+        return result
 
     async def _tombstone(self, observed: Observation) -> Result:
         """Release an object that has no group, and prevent the creation of its group."""

@@ -46,6 +46,12 @@ class Metrics(Observer):
             ["outcome"],
             registry=registry,
         )
+        self._released = Counter(
+            "jobgroup_released_groups",
+            "Groups of deleted namespaces that this process released or removed.",
+            ["step"],
+            registry=registry,
+        )
         self._scripts = Histogram(
             "jobgroup_script_seconds",
             "Seconds from sending the calls of a Lua script to Redis until its answer.",
@@ -66,6 +72,8 @@ class Metrics(Observer):
             self._durations.labels(ended)
         for outcome in ("completed", "failed"):
             self._undos.labels(outcome)
+        for step in ("released", "removed"):
+            self._released.labels(step)
         for script in FOLDER.glob("*.lua"):
             self._scripts.labels(script.stem)
             self._calls.labels(script.stem)
@@ -101,6 +109,14 @@ class Metrics(Observer):
         for outcome, count in (("completed", undone), ("failed", undo_failed)):
             if count > 0:
                 self._undos.labels(outcome).inc(count)
+
+    def group_released(self) -> None:
+        """Count a group that continues without its object."""
+        self._released.labels("released").inc()
+
+    def released_group_removed(self) -> None:
+        """Count a released group that was removed."""
+        self._released.labels("removed").inc()
 
 
 def passed(before: State, group: GroupState) -> list[State]:

@@ -66,7 +66,9 @@ def group_line(group: GroupState) -> str:
     counts += [f"{group.undone_count}/{group.undo_count} undone"] if group.undo_count else []
     counts += [f"{group.undo_failed_count} not undone"] if group.undo_failed_count else []
     cause = f" ({_cause(group)})" if group.reason else ""
-    return printable(f"{group.id} {group.name} {group.state}: {', '.join(counts)}{cause}")
+    return printable(
+        f"{group.id} {group.resource or group.name} {group.state}: {', '.join(counts)}{cause}"
+    )
 
 
 def live_line(group: GroupState, width: int) -> str:

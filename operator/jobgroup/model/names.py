@@ -87,6 +87,11 @@ def ended_key(prefix: str) -> str:
     return f"{ledger_key(prefix)}:saga:ended"
 
 
+def released_key(prefix: str) -> str:
+    """Return the key of the sorted set of groups that a driver removes after their end."""
+    return f"{ledger_key(prefix)}:saga:released"
+
+
 def owning_queues_key(prefix: str) -> str:
     """Return the key of the set of queues that own a group."""
     return f"{ledger_key(prefix)}:saga:queues"

@@ -42,6 +42,8 @@ class GroupState:
     failed_at: int | None
     failed_attempts: int = 0
     owner: str
+    # Namespace and name of the JobGroup that has or had this group.
+    resource: str = ""
 
     @property
     def ended(self) -> bool:

@@ -20,5 +20,11 @@ class Observer:
     ) -> None:
         """Record that a group changed, and how many of its undos finished since the last change."""
 
+    def group_released(self) -> None:
+        """Record that a group lost its owner and is removed after its end."""
+
+    def released_group_removed(self) -> None:
+        """Record that a released group was removed."""
+
 
 SILENT = Observer()

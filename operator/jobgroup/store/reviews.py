@@ -62,6 +62,13 @@ class Unparked(Cursor):
 
 
 @dataclass(frozen=True, slots=True)
+class Released(Cursor):
+    """A page of find_released.lua."""
+
+    ended: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Reclaimed:
     """What foreign clients had taken from the wake-up list."""
 
@@ -93,6 +100,7 @@ class Reviews:
         self._review = load("review_groups", folder, observer)
         self._find_short = load("find_short", folder, observer)
         self._find_unparked = load("find_unparked", folder, observer)
+        self._find_released = load("find_released", folder, observer)
         self._reclaim = load("reclaim_wakeups", folder, observer)
         self._read_hints = load("read_hints", folder, observer)
 
@@ -110,10 +118,18 @@ class Reviews:
         """Find groups of an owning queue that are not parked."""
         return await self._page(Unparked, self._find_unparked, after, queue=queue, limit=INDEX_PAGE)
 
+    async def released(self, after: Cursor) -> Released:
+        """Find groups to remove: they were released and have ended."""
+        slots = {"released": names.released_key(self._prefix), "limit": PAGE}
+        return await self._read(Released, self._find_released, after, **slots)
+
     async def _page(self, kind: type[Page], script: Script, after: Cursor, **slots: Any) -> Page:
+        parked = names.parked_key(self._prefix)
+        return await self._read(kind, script, after, parked=parked, **slots)
+
+    async def _read(self, kind: type[Page], script: Script, after: Cursor, **slots: Any) -> Page:
         reply = await script(
             self._redis,
-            parked=names.parked_key(self._prefix),
             prefix=self._prefix,
             cursor=after.cursor,
             score=after.score,

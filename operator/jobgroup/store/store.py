@@ -143,9 +143,25 @@ class Store:
         while await self._call(self._remove, group_id, now=now_ms(), remembers=TOMBSTONE_MS):
             pass
 
-    async def orphan(self, group_id: str) -> bool:
-        """Remove the owner of a group; if there is no such group, tombstone its id."""
-        return bool(await self._call(self._orphan, group_id, now=now_ms(), remembers=TOMBSTONE_MS))
+    async def remove_released(self, group_id: str) -> bool:
+        """Remove an ended group; return False if another driver has removed it."""
+        try:
+            await self.remove(group_id)
+        except GroupNotFoundError:
+            return False
+        self._observer.released_group_removed()
+        return True
+
+    async def orphan(self, group_id: str, release: bool = False) -> bool:
+        """Remove the owner of a group; if there is no such group, tombstone its id.
+
+        Drivers remove a released group after its end, unless its compensation failed.
+        """
+        slots = {"now": now_ms(), "remembers": TOMBSTONE_MS, "release": int(release)}
+        found = await self._call(self._orphan, group_id, **slots)
+        if found > 1:
+            self._observer.group_released()
+        return bool(found)
 
     async def tombstone(self, group_id: str) -> bool:
         """Return whether a group exists; if not, tombstone its id so that it cannot be created."""

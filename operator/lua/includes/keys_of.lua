@@ -37,6 +37,8 @@ local function keys_of(prefix, gid, queue)
     owner_changes = ledger .. ":changed:",
     -- The name needs a colon: BullMQ treats a key without one as a job, and v6 removes jobs that are in no list.
     ended = ledger .. ":saga:ended",
+    -- Groups without an owner that a driver removes after their end.
+    released = ledger .. ":saga:released",
     -- The owning queues: their indexes list every group, also one that is in no other key of the ledger.
     queues = ledger .. ":saga:queues",
     tomb = ledger .. ":tomb:" .. gid,

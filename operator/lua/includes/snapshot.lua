@@ -9,7 +9,7 @@
 local function snapshot(k, gid)
   local stored = { "name", "state", "createdAt", "updatedAt", "totalJobs", "cancelledCount", "revision",
     "failedJobId", "reason", "finishedAt", "undoCount", "failedAt", "failedAttempts",
-    "completedCount", "failedCount", "undoneCount", "undoFailedCount" }
+    "completedCount", "failedCount", "undoneCount", "undoFailedCount", "resource" }
   local group = { id = gid, owner = redis.call("HGET", k.parent, "owner") or nil }
   for n, value in ipairs(redis.call("HMGET", k.group, unpack(stored))) do group[stored[n]] = value or nil end
   if saga.has_ended(group.state) then

@@ -25,6 +25,7 @@ PAID = GroupJob("g-0", "bull:payments:g-0", "completed", "payments", "pending")
     [
         (group(), "g order ACTIVE: 0/4 completed"),
         (group("COMPLETED", completed_count=4), "g order COMPLETED: 4/4 completed"),
+        (group(resource="shop/order-1"), "g shop/order-1 ACTIVE: 0/4 completed"),
         (
             group(
                 "COMPENSATING",

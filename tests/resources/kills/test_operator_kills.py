@@ -192,6 +192,24 @@ async def test_a_group_that_is_deleted_while_it_runs(stage: Stage, failpoint: st
 
 
 @pytest.mark.parametrize("failpoint", ["orphan", "release"])
+async def test_a_group_that_is_released_with_its_namespace(stage: Stage, failpoint: str) -> None:
+    start_doomed(stage, failpoint)
+    worker = await stage.worker()
+    await paid(stage, worker, "order")
+    group = uid(stage, "order")
+    # Without controllers, the namespace keeps its objects.
+    stage.api.kubectl("delete", "namespace", stage.namespace, "--wait=false")
+    stage.resources.delete("order")
+    dies(stage)
+    stage.resources.goes("order")
+    assert groups(stage) == {group}
+    await worker.release("wait")
+    # The driver of the new operator removes the group.
+    wait_for(lambda: residue(stage) == [])
+    assert await stage.runs(worker, id=f"{group}-0-undo") == 1
+
+
+@pytest.mark.parametrize("failpoint", ["orphan", "release"])
 async def test_a_group_that_is_orphaned_while_it_runs(stage: Stage, failpoint: str) -> None:
     start_doomed(stage, failpoint)
     worker = await stage.worker()

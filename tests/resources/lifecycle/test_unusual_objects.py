@@ -15,6 +15,7 @@ from testbed.servers.apiserver import ApiServer
 from testbed.servers.stock import StockClient, fails_for_good
 from testbed.support.resources import Resources, manifest, until
 from testbed.support.sagas import job, undo
+from testbed.support.scrapes import Scrape
 from testbed.support.stages import LOSE, PAY, Stage
 from tests.resources.fixtures import PREFIX, Shared
 from tests.resources.looking import (
@@ -49,9 +50,28 @@ async def half_done(island: Stage) -> tuple[StockClient, str]:
 
 
 async def test_a_running_group_of_a_deleted_namespace_is_undone(island: Stage) -> None:
-    with island.operator():
+    with island.operator() as operator:
         client, group = await half_done(island)
         await loses_its_namespace(island, client, group)
+        assert f"released the group {group}, because its namespace is deleted" in operator.log
+        name = f"{island.namespace}/order"
+        until(
+            lambda: f"group {group} of {name}: removed" in operator.log,
+            lambda: operator.log,
+        )
+        counts = Scrape.of(operator).by("step", "jobgroup_released_groups_total")
+        assert counts == {"released": 1, "removed": 1}
+
+
+async def test_a_failed_compensation_of_a_deleted_namespace_is_kept(island: Stage) -> None:
+    with island.operator():
+        client, group = await half_done(island)
+        await loses_its_object(island, group)
+        await client.work("payments:compensation", {"refund": fails_for_good("account closed")})
+        ends_in_redis(island.store, "payments", group, "FAILED_COMPENSATION")
+    found = saga(island.store, "payments", group)
+    assert kinds(island.store, "payments") == ["group:compensating", "group:failed"]
+    assert found["resource"] == f"{island.namespace}/order"
 
 
 async def test_an_object_that_awaits_its_undos_does_not_block_its_namespace(island: Stage) -> None:
@@ -71,16 +91,21 @@ async def test_an_object_that_awaits_its_undos_does_not_block_its_namespace(isla
         await loses_its_namespace(island, client, group)
 
 
-async def loses_its_namespace(island: Stage, client: StockClient, group: str) -> None:
-    """Delete the namespace of a running group, and check that the group is undone."""
+async def loses_its_object(island: Stage, group: str) -> None:
+    """Delete the namespace of a running group, and check that its object does not keep it."""
     island.api.kubectl("delete", "namespace", island.resources.namespace, "--wait=false")
     until(lambda: not island.namespace_exists(), lambda: "the namespace is stuck")
     assert island.store.hget(f"bull:_jobgroups:{group}", "owner") == "headless"
     assert saga(island.store, "payments", group)["state"] == "COMPENSATING"
     assert island.store.llen("bull:payments:compensation:wait") == 1
+
+
+async def loses_its_namespace(island: Stage, client: StockClient, group: str) -> None:
+    """Delete the namespace of a running group, and check that it is undone and removed."""
+    await loses_its_object(island, group)
     await client.work("payments:compensation")
-    ends_in_redis(island.store, "payments", group, "FAILED")
-    assert kinds(island.store, "payments") == ["group:compensating", "group:failed"]
+    await client.heard("completed", name="refund")
+    until(lambda: traces(island.store, group) == [], lambda: str(traces(island.store, group)))
 
 
 # Copies

@@ -8,16 +8,24 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from jobgroup import CorruptKeyError, GroupExistsError, GroupRemovedError, JobGroupError, Store
+from jobgroup import (
+    CorruptKeyError,
+    Driver,
+    GroupExistsError,
+    GroupRemovedError,
+    JobGroupError,
+    Store,
+)
 from jobgroup.definition.plan import Plan, plan_group
 from jobgroup.definition.spec import parse_group
 from jobgroup.model import names
 from jobgroup.model.snapshot import OwnedGroup
 from jobgroup.store.observer import Observer
+from jobgroup.store.reviews import Cursor
 from jobgroup.store.scripts import Call, load, run_all
 from jobgroup.store.scripts import _send as send
 from jobgroup.store.streams import START
-from testbed.servers.stock import StockClient, fails, returns
+from testbed.servers.stock import StockClient, fails, fails_for_good, returns
 from testbed.support.sagas import Sagas, job, undo
 from testbed.support.waiting import eventually
 
@@ -32,6 +40,19 @@ async def changes(sagas: Sagas, owner: str = "cluster-1") -> list[str]:
 def owned(group_id: str, *jobs: dict[str, object], owner: str = "cluster-1") -> Plan:
     undos = {"charge": undo("refund")}
     return plan_group(parse_group("order", jobs, undos), group_id, owner, f"shop/{group_id}")
+
+
+class Counts(Observer):
+    """Counts the groups that were released, and those of them that were removed."""
+
+    def __init__(self) -> None:
+        self.released = self.removed = 0
+
+    def group_released(self) -> None:
+        self.released += 1
+
+    def released_group_removed(self) -> None:
+        self.removed += 1
 
 
 async def test_every_change_is_published_to_the_owner_only(
@@ -145,6 +166,90 @@ async def test_orphaning_a_missing_group_prevents_its_creation(sagas: Sagas) -> 
     assert isinstance(answer, JobGroupError)
     assert isinstance(answer, GroupRemovedError)
     assert await store.read("never") is None
+
+
+async def released(sagas: Sagas, group_id: str, client: StockClient, reason: str) -> None:
+    """Create a group, release it, and let it fail after one job completed."""
+    store = sagas.groups.store
+    await store.create([owned(group_id, job("charge"), job("ship", "shipping"))])
+    assert await store.orphan(group_id, release=True) is True
+    await client.work("payments")
+    await client.work("shipping", {"ship": fails_for_good(reason)})
+    await sagas.reaches(group_id, state="COMPENSATING")
+
+
+async def test_a_released_group_is_removed_after_its_undos_by_any_driver(
+    sagas: Sagas, start_client: StartClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "jobgroup.resync")
+    client = await start_client("bullmq6")
+    await released(sagas, "mine", client, "no carrier")
+    await sagas.driver.resync()
+    assert (await sagas.read("mine")).resource == "shop/mine"
+    await client.work("payments:compensation")
+    await sagas.ends("mine")
+    counts = Counts()
+    # Another driver than the one that settled it: that one may be gone.
+    successor = Driver(Store(sagas.redis, sagas.prefix, observer=counts))
+    await successor.resync()
+    assert await sagas.groups.store.read("mine") is None
+    assert counts.removed == 1
+    assert "group mine of shop/mine: removed" in caplog.text
+    assert await sagas.keys("_jobgroups:saga:released") == []
+    assert await sagas.keys("payments:mine*") == []
+
+
+async def test_a_released_group_whose_compensation_failed_is_kept(
+    sagas: Sagas, start_client: StartClient
+) -> None:
+    client = await start_client("bullmq6")
+    await released(sagas, "mine", client, "no carrier")
+    await client.work("payments:compensation", {"refund": fails_for_good("account closed")})
+    await sagas.reaches("mine", state="FAILED_COMPENSATION")
+    await sagas.driver.resync()
+    found = await sagas.read("mine")
+    assert (found.owner, found.resource) == ("headless", "shop/mine")
+    await sagas.groups.remove_group("mine")
+    assert await sagas.keys("_jobgroups:saga:released") == []
+
+
+async def test_a_group_is_counted_once_however_often_it_is_released(sagas: Sagas) -> None:
+    counts = Counts()
+    store = Store(sagas.redis, sagas.prefix, observer=counts)
+    await store.create([owned("mine", job("charge"))])
+    for _ in range(2):
+        assert await store.orphan("mine", release=True) is True
+    assert await store.orphan("never", release=True) is False
+    assert counts.released == 1
+
+
+async def test_a_released_group_without_its_pseudo_parent_is_remembered(sagas: Sagas) -> None:
+    store = sagas.groups.store
+    await store.create([owned("mine", job("charge"))])
+    await store.orphan("mine", release=True)
+    await sagas.redis.delete(names.parent_key(sagas.prefix, "mine"))
+    assert (await store.reviews.released(Cursor())).ended == {}
+    assert await sagas.redis.zcard(names.released_key(sagas.prefix)) == 1
+    await sagas.driver.resync()  # restores the parent
+    assert (await sagas.read("mine")).resource == "shop/mine"
+
+
+async def test_a_released_group_of_which_nothing_is_left_is_forgotten(sagas: Sagas) -> None:
+    released_groups = names.released_key(sagas.prefix)
+    await sagas.redis.zadd(released_groups, {"gone": 1})
+    assert (await sagas.groups.store.reviews.released(Cursor())).ended == {}
+    assert await sagas.redis.exists(released_groups) == 0
+
+
+async def test_a_group_that_another_driver_removed_is_not_counted(sagas: Sagas) -> None:
+    counts = Counts()
+    store = Store(sagas.redis, sagas.prefix, observer=counts)
+    await store.create([owned("mine", job("charge"))])
+    await store.orphan("mine", release=True)
+    await store.cancel("mine")
+    assert await store.remove_released("mine") is True
+    assert await store.remove_released("mine") is False
+    assert counts.removed == 1
 
 
 async def test_a_tombstone_prevents_creation_and_keeps_an_existing_group(

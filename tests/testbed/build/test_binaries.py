@@ -187,11 +187,36 @@ def test_enough_space_is_no_error(cache: Path) -> None:
 
 
 def test_a_second_run_waits_for_the_first(cache: Path) -> None:
-    program = "from testbed.build.cache import locked\nwith locked('build'): print('mine')"
-    with locked("build"):
+    program = (
+        "from testbed.build.cache import locked\nwith locked('x', 'build pause'): print('mine')"
+    )
+    with locked("x"):
         second = subprocess.Popen(
             [sys.executable, "-u", "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True
         )
         assert second.stdout is not None
-        assert second.stdout.readline().startswith("Another run holds")
+        waits = f"Waiting for another run to build pause (it holds {cache / 'x.lock'}).\n"
+        assert second.stdout.readline() == waits
     assert second.communicate()[0] == "mine\n"
+
+
+def test_a_build_waits_for_no_other_program(cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with locked("build-kind"), locked("download-envtest"):
+        assert (binaries.ensure("pause") / "pause").exists()
+    assert "Waiting for another run" not in capfd.readouterr().out
+
+
+def test_a_build_keeps_the_folder_of_another_build(cache: Path) -> None:
+    folder = binaries.KUBERNETES.built
+    (folder / ".partial-kind").mkdir(parents=True)
+    with locked("build-kind"):
+        binaries.ensure("pause")
+    assert {path.name for path in folder.iterdir()} == {".partial-kind", "pause"}
+
+
+def test_what_the_demo_needs_is_built_first(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(binaries, "_download_envtest", lambda: None)
+    monkeypatch.setattr(binaries, "ensure", lambda *names: asked.append(names))
+    binaries.find("kind", "kubectl", "kube-controller-manager", "etcd")
+    assert asked == [("kubectl", "etcd"), ("kind", "kube-controller-manager")]

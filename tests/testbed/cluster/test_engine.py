@@ -141,15 +141,33 @@ def test_a_private_engine_ends_with_the_run(daemon: Path) -> None:
     assert not is_running(daemon)
 
 
-def test_the_next_run_ends_a_kept_engine(daemon: Path) -> None:
+def test_the_next_run_uses_a_kept_engine_and_leaves_it(daemon: Path) -> None:
     with run_of_its_own("with engine.started(keep=True): print('up', flush=True)"):
         pass
     assert is_running(daemon)
     assert engine.running().env["DOCKER_HOST"] == f"unix://{daemon}/docker.sock"
     kept = (daemon / "dockerd.pid").read_text()
-    with engine.started():
-        assert (daemon / "dockerd.pid").read_text() != kept
+    with engine.started() as found:
+        assert found.env["DOCKER_HOST"] == f"unix://{daemon}/docker.sock"
+    assert is_running(daemon)
+    assert (daemon / "dockerd.pid").read_text() == kept
+    engine.stop_kept()
     assert not is_running(daemon)
+    engine.stop_kept()  # does nothing
+
+
+def test_the_containers_of_a_kept_engine_are_not_removed(
+    daemon: Path, programs: ProgramMaker, tmp_path: Path
+) -> None:
+    with run_of_its_own("with engine.started(keep=True): print('up', flush=True)"):
+        pass
+    calls = tmp_path / "calls"
+    programs("docker", f'echo "$*" >> {calls}; if [ "$1" = ps ]; then echo old; fi\n{DOCKER}')
+    with engine.started():
+        pass
+    assert "rm" not in calls.read_text()
+    engine.stop_kept()
+    assert "rm --force --volumes old" in calls.read_text()
 
 
 def test_the_containers_of_a_crashed_run_are_removed_first(

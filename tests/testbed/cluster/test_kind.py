@@ -15,7 +15,7 @@ import pytest
 from testbed import ROOT
 from testbed.build import binaries
 from testbed.build.cache import cache_dir
-from testbed.cluster import e2e, engine, installation, kind
+from testbed.cluster import clean, e2e, engine, installation, kind
 from testbed.cluster.engine import Engine
 from testbed.cluster.kind import Cluster, TestImages
 from testbed.images import base, builders
@@ -218,36 +218,103 @@ def test_an_incomplete_download_of_wheels_is_not_used(
     assert not list(base.wheels(lock).glob("*.whl"))
 
 
-def test_a_cluster_replaces_one_of_an_earlier_run_and_is_deleted(
-    programs: ProgramMaker, calls: Path
-) -> None:
-    for name in ("docker", "kind", "kubectl"):
+# Its clusters are lines of a file.
+KIND = """
+case "$1 $2" in
+  "get clusters") cat "$CLUSTERS" ;;
+  "create cluster") echo "$4" >> "$CLUSTERS" ;;
+  "delete cluster") sed -i "/^$4$/d" "$CLUSTERS" ;;
+esac"""
+
+
+@pytest.fixture
+def clusters(programs: ProgramMaker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return the file with the names of the kind clusters; there is none yet."""
+    path = tmp_path / "clusters"
+    path.touch()
+    monkeypatch.setenv("CLUSTERS", str(path))
+    for name in ("docker", "kubectl"):
         programs(name, "")
+    programs("kind", KIND)
+    return path
+
+
+def create(keep: bool = False) -> None:
+    with kind.created(Engine(os.environ), "node:1", keep):
+        pass
+
+
+def test_a_cluster_is_deleted_after_its_run(clusters: Path, calls: Path) -> None:
     with kind.created(Engine(os.environ), "node:1") as made:
         assert made.kind_name == kind.NAME
         assert made.kubeconfig.parent == cache_dir()
-        assert verbs(calls) == ["delete", "create", "--kubeconfig", "exec", "--kubeconfig"]
-    assert verbs(calls)[-1] == "delete"
+        said = verbs(calls)
+        assert said == ["get", "delete", "create", "--kubeconfig", "exec", "--kubeconfig"]
+        assert clusters.read_text() == f"{kind.NAME}\n"
+        assert kind.recorded() == [kind.NAME]
+    assert clusters.read_text() == ""
+    assert kind.recorded() == []
 
 
-def test_a_kept_cluster_is_not_deleted(programs: ProgramMaker, calls: Path) -> None:
-    for name in ("docker", "kind", "kubectl"):
-        programs(name, "")
-    with kind.created(Engine(os.environ), "node:1", keep=True):
-        pass
-    assert verbs(calls).count("delete") == 1
+def test_the_cluster_of_a_killed_run_is_deleted_first(clusters: Path, calls: Path) -> None:
+    clusters.write_text(f"{kind.NAME}\n")
+    (cache_dir() / f"{kind.RECORD}{kind.NAME}").touch()
+    create()
+    assert verbs(calls)[:3] == ["get", "delete", "create"]
+
+
+def test_a_kept_cluster_stays_until_it_is_removed(
+    clusters: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create(keep=True)
+    sentence = "was kept. Remove it with `make e2e-clean`, or run the tests on it: KUBECONFIG=/"
+    with pytest.raises(Unavailable, match=sentence):
+        create()
+    assert clusters.read_text() == f"{kind.NAME}\n"
+    with kind.created(Engine(os.environ), "node:1", name="jobgroup-demo"):
+        assert clusters.read_text() == f"{kind.NAME}\njobgroup-demo\n"
+    assert clean.main() == 0
+    assert capsys.readouterr().out == f"Deleted the cluster {kind.NAME}.\n"
+    assert clusters.read_text() == ""
+    create()
+
+
+def test_a_cluster_that_no_run_created_is_not_deleted(
+    clusters: Path, calls: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clusters.write_text(f"{kind.NAME}\n")
+    with pytest.raises(Unavailable, match=f"delete it: kind delete cluster --name {kind.NAME}$"):
+        create()
+    assert clean.main() == 0
+    assert capsys.readouterr().out == "There is no cluster to delete.\n"
+    assert "delete" not in verbs(calls)
+
+
+def test_the_private_engine_of_removed_clusters_is_stopped(
+    clusters: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[str] = []
+    monkeypatch.setattr(engine, "stop_kept", lambda: stopped.append(clusters.read_text()))
+    create(keep=True)
+    clusters.write_text(f"{kind.NAME}\nmine\n")
+    assert clean.main() == 0
+    assert stopped == []  # somebody's cluster runs in it
+    clusters.write_text("")
+    create(keep=True)
+    assert clean.main() == 0
+    assert stopped == [""]
 
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_cluster_that_fails_is_deleted(programs: ProgramMaker, calls: Path, keep: bool) -> None:
-    programs("kind", 'test "$1" = delete || { echo "ERROR: no node" >&2; exit 1; }')
+    programs("kind", 'test "$1" != create || { echo "ERROR: no node" >&2; exit 1; }')
     sentence = "^Creating the cluster jobgroup-e2e failed: ERROR: no node"
     with (
         pytest.raises(Unavailable, match=sentence),
         kind.created(Engine(os.environ), "node:1", keep),
     ):
         pass
-    assert verbs(calls) == ["delete", "create", "delete"]
+    assert verbs(calls) == ["get", "delete", "create", "delete"]
 
 
 def test_a_context_that_is_not_the_current_one_is_an_error(programs: ProgramMaker) -> None:
@@ -353,6 +420,7 @@ class TestRun:
         programs("helm", 'echo "Error: context deadline exceeded" >&2; exit 1')
         monkeypatch.setenv("HELM", "helm")
         monkeypatch.setenv("KEEP", str(int(keep)))
+        monkeypatch.setenv("DOCKER_HOST", "unix:///mine")
         # The run changes these variables; monkeypatch restores them after the test.
         for name in ("KUBECONFIG", "KUBECACHEDIR", "E2E_KUBECTL", *IMAGES):
             monkeypatch.setenv(name, "")
@@ -370,6 +438,15 @@ class TestRun:
         deleted = [n for n, call in enumerate(called) if call.startswith("kind delete")]
         (asked,) = [n for n, call in enumerate(called) if "get events" in call]
         assert [n > asked for n in deleted] == ([False] if keep else [False, True])
+        kubeconfig = cache_dir() / f"kubeconfig-{kind.NAME}"
+        ways = [
+            f"  export KUBECONFIG={kubeconfig} PATH={kind.program('kind').parent}:$PATH",
+            "  export DOCKER_HOST=unix:///mine",
+            f"  E2E_CLUSTER=existing E2E_CONTEXT=kind-{kind.NAME} make e2e",
+            "  make e2e-clean",
+        ]
+        printed = [line for line in said.out.splitlines() if line.startswith("  ")]
+        assert [line for line in printed if line.strip()[0].isalpha()] == (ways if keep else [])
         assert ("The cluster is kept." in said.out) == keep
 
     def test_an_interrupt_ends_the_run_but_not_the_clean_up(

@@ -104,7 +104,7 @@ def test_it_ends_by_itself_and_is_what_the_picture_shows(demo: Starter, tmp_path
         r"worker.mjs +charged 99.99 for order 124",
         r"worker.py +book-shipping failed: no carrier goes to Atlantis \(attempt 3 of 3\)",
         r"order-124 +COMPENSATING +2/3 completed",
-        r"event +Compensating: undoing the completed jobs: 2 of 3 jobs had completed",
+        r"event +order-124 Compensating: undoing the completed jobs: 2 of 3 jobs had completed",
         r"worker.mjs +refunded pay-124: order cancelled",
         r"order-124 +FAILED +2/3 completed, 2/2 undone\n +↺ charge-payment +undone",
         r"In the shop's books: pay-123 99.99, res-123 2, box-123 Lisbon\n" + SUMMARY,
@@ -142,6 +142,7 @@ def test_it_waits_for_the_user_and_ctrl_c_ends_it(demo: Starter, tmp_path: Path)
         "order-123   COMPLETED   3/3",
         'jobgroup-operator  job "book-shipping" failed: no carrier goes to Atlantis',
         "jobgroup.jobgroups.dev/order-125 created",
+        "jobgroup.jobgroups.dev/order-126 condition met",
         "jobgroup.jobgroups.dev/order-126 patched",
         "Cannot cancel a completed group",
         "FIELDS:",
@@ -159,9 +160,10 @@ def test_it_waits_for_the_user_and_ctrl_c_ends_it(demo: Starter, tmp_path: Path)
         process,
         "order-123   deleted",
         "order-125   COMPLETED",
-        "order-126   FAILED",
+        "order-126   FAILED        2/3 completed, 2/2 undone",
+        "refunded pay-126",
         "queue operas has no worker here; there are workers for payments, inventory, shipping",
-        'Failed: job "sing" failed: no worker of payments knows how to sing',
+        'tune Failed: job "sing" failed: no worker of payments knows how to sing',
     )
     assert len(left(tmp_path)) > 7
     os.killpg(process.pid, signal.SIGINT)

@@ -10,7 +10,7 @@ import pytest
 
 from testbed.demo import story
 from testbed.demo.outcome import ORDERS, Unexpected, check_books
-from testbed.demo.parts import must_run
+from testbed.demo.parts import must_run, timed_start
 from testbed.demo.screen import CODE, Screen, paint, printable
 from testbed.servers.processes import Server
 from testbed.support.errors import Unavailable
@@ -93,8 +93,15 @@ def test_queues_without_workers_are_named() -> None:
 def test_control_characters_of_a_worker_do_not_reach_the_terminal() -> None:
     assert printable("a\033[2Jb\r") == "a [2Jb "
     assert "\033[2J" not in story.of_worker("worker.py", "\033[2J")
-    event = {"type": "Warning", "reason": "Failed", "message": "\033[2J"}
+    about = {"name": "order-124"}
+    event = {"type": "Warning", "reason": "Failed", "message": "\033[2J", "involvedObject": about}
     assert "\033[2J" not in story.of_event(event)
+
+
+def test_an_event_names_its_object() -> None:
+    about = {"name": "order-124"}
+    event = {"type": "Normal", "reason": "Compensated", "message": "done", "involvedObject": about}
+    assert plain([story.of_event(event)]) == ["event       order-124 Compensated: done"]
 
 
 # The end
@@ -248,3 +255,16 @@ def test_a_closed_screen_ends_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
         screen.write("hello")
     screen.write("is anybody there?")
     sys.stdout.close()
+
+
+def test_a_message_while_a_part_starts_has_a_line_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    screen = Screen()
+    timed_start(screen.write, "Redis", lambda: None)
+    timed_start(screen.write, "etcd", lambda: print("Waiting for another run.\nBuilt etcd."))
+    quick, label, *messages, slow = capsys.readouterr().out.splitlines()
+    assert quick.split() == ["Redis", "0.0", "s"]
+    assert label.split() == ["etcd"]
+    assert messages == ["Waiting for another run.", "Built etcd."]
+    assert slow.split() == ["etcd", "0.0", "s"]
