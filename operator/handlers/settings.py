@@ -42,15 +42,15 @@ class Settings:
     metrics_by_namespace: bool
 
 
-def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
-    """Read and check the environment."""
+def read_settings(env: Mapping[str, str] = os.environ, namespaces: Sequence[str] = ()) -> Settings:
+    """Read and check the environment; `namespaces` are those of the command that was started."""
     pod_name = text_setting(env, "POD_NAME", socket.gethostname(), r"\S{1,253}")
     return Settings(
         redis=read_redis_settings(env),
         identity=f"{pod_name}_{os.getpid()}",
         namespace=text_setting(env, "POD_NAMESPACE", _own_namespace(), r"[a-z0-9-]{1,63}"),
         lease_name=text_setting(env, "LEASE_NAME", "jobgroup-operator", r"[a-z0-9.-]{1,253}"),
-        namespaces=_exact_names(env.get("KOPF_RUN_NAMESPACES", "").split()),
+        namespaces=_exact_names(namespaces or env.get("KOPF_RUN_NAMESPACES", "").split()),
         label_selector=text_setting(env, "WATCH_LABEL_SELECTOR", "", _SELECTOR),
         port=_number(env, "PORT", 8080, 0, 65535),
         workers=_number(env, "WORKERS", 16, 1, 256),

@@ -49,6 +49,16 @@ def test_the_identity_consists_of_pod_name_and_process_id() -> None:
     assert read_settings({"POD_NAME": "jobgroups-0"}).identity == f"jobgroups-0_{os.getpid()}"
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"), [(("shop",), ("shop",)), (("team-*",), ()), ((), ("bank",))]
+)
+def test_the_namespaces_of_the_command_take_precedence(
+    given: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    found = read_settings({"KOPF_RUN_NAMESPACES": "bank"}, namespaces=given)
+    assert found.namespaces == expected
+
+
 def test_the_namespace_comes_from_the_service_account(tmp_path: Path) -> None:
     (tmp_path / "namespace").write_text("sagas\n")
     assert read_settings({}).namespace == "sagas"
