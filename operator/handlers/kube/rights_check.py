@@ -65,7 +65,7 @@ class RightsCheck:
                 logger.error("a right is missing: the operator %s", each)
         for each in self._missing:
             if each not in missing:
-                logger.info("a right was granted; the operator no longer reports: %s", each)
+                logger.info("a right that was missing is granted: %s", each)
         self._missing, self._is_known = missing, True
 
     async def _is_allowed(self, review: Review) -> bool:
