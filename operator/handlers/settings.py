@@ -42,17 +42,16 @@ class Settings:
     metrics_by_namespace: bool
 
 
-def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
-    """Read and check the environment."""
-    pod_name = text_setting(env, "POD_NAME", socket.gethostname(), r"\S{1,253}")
+def read_settings(env: Mapping[str, str] = os.environ, namespaces: Sequence[str] = ()) -> Settings:
+    """Read and check the environment; `namespaces` are those of the command that was started."""
     return Settings(
         redis=read_redis_settings(env),
-        identity=f"{pod_name}_{os.getpid()}",
+        identity=text_setting(env, "POD_NAME", _process_name(), r"\S{1,253}"),
         namespace=text_setting(env, "POD_NAMESPACE", _own_namespace(), r"[a-z0-9-]{1,63}"),
         lease_name=text_setting(env, "LEASE_NAME", "jobgroup-operator", r"[a-z0-9.-]{1,253}"),
-        namespaces=_exact_names(env.get("KOPF_RUN_NAMESPACES", "").split()),
+        namespaces=_exact_names(namespaces or env.get("KOPF_RUN_NAMESPACES", "").split()),
         label_selector=text_setting(env, "WATCH_LABEL_SELECTOR", "", _SELECTOR),
-        port=_number(env, "PORT", 8080, 0, 65535),
+        port=read_port(env),
         workers=_number(env, "WORKERS", 16, 1, 256),
         api_qps=_number(env, "API_QPS", 500, 1, 100_000),
         api_burst=_number(env, "API_BURST", 1000, 1, 100_000),
@@ -61,6 +60,11 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
         watch_seconds=_number(env, "WATCH_TIMEOUT_SECONDS", 60, 3, 3600),
         metrics_by_namespace=_flag(env, "METRICS_BY_NAMESPACE"),
     )
+
+
+def read_port(env: Mapping[str, str]) -> int:
+    """Read the port of the probes."""
+    return _number(env, "PORT", 8080, 0, 65535)
 
 
 def _number(env: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
@@ -80,6 +84,11 @@ def _flag(env: Mapping[str, str], name: str) -> bool:
 def _exact_names(names: Sequence[str]) -> tuple[str, ...]:
     """Return the namespaces that kopf watches; none if they contain a pattern."""
     return () if any(re.search("[^a-z0-9-]", name) for name in names) else tuple(names)
+
+
+def _process_name() -> str:
+    """Return a name of this process, for a replica that is no pod."""
+    return f"{socket.gethostname()}_{os.getpid()}"
 
 
 def _own_namespace() -> str:

@@ -22,10 +22,13 @@ from handlers.jobgroups.reconciler import Reconciler
 from handlers.jobgroups.reporter import Reporter
 from handlers.jobgroups.steps import Steps
 from handlers.kube.client import ApiClient, ApiError
-from handlers.kube.kopf_settings import configure_kopf, login
+from handlers.kube.kopf_settings import configure_kopf, login, namespaces_of_command
 from handlers.kube.leader import RELEASE_SECONDS, Lease
 from handlers.kube.ratelimit import TokenBucket
 from handlers.kube.refs import ref_of
+from handlers.kube.refusals import Refusals
+from handlers.kube.rights import reviews
+from handlers.kube.rights_check import RightsCheck
 from handlers.kube.watches import Watches
 from handlers.kube.worker import Controller
 from handlers.kube.workqueue import WorkQueue
@@ -69,11 +72,14 @@ class Operator:
         self._counts: NamespaceCounts | None = None
         registry = CollectorRegistry(auto_describe=True)
         self._metrics = Metrics(registry)
-        self.watches = Watches(settings.watch_seconds)
+        refusals = Refusals()
+        self.watches = Watches(settings.watch_seconds, refusals)
         self._health = Health(settings.port, registry)
         limit = TokenBucket(settings.api_qps, settings.api_burst)
-        self._api = ApiClient(kopf_settings, limit, settings.label_selector)
+        self._api = ApiClient(kopf_settings, limit, settings.label_selector, refusals)
         self._lease = Lease(self._api, settings.namespace, settings.lease_name, settings.identity)
+        needed = reviews(settings.namespaces, settings.namespace, settings.lease_name)
+        self._rights = RightsCheck(self._api, needed, self._is_leader)
         redis = settings.redis
         self._store = Store(connect(redis.url), redis.prefix, observer=self._metrics)
         self._redis = RedisProbe(self._store, redis.location, self._is_leader)
@@ -93,6 +99,7 @@ class Operator:
                 is_leader=self._is_leader,
                 writes=self._api.writes,
                 refused=self._api.refused,
+                refusals=refusals.counts,
                 watch_age=self._metrics.watch_age,
                 driver=self._driver.counters,
                 pools=self._pools.statuses,
@@ -113,6 +120,8 @@ class Operator:
             raise SettingsError(f"PORT: cannot listen on port {port}: {error}") from None
         self._health.add_ready_check("redis", self._redis.check)
         self._run("redis", self._redis.run())
+        self._health.add_ready_check("rights", self._rights.check)
+        self._run("rights", self._rights.run())
         owner = await self._read_cluster_uid()
         await self._lease.acquire()
         self._metrics.record_watch_event()
@@ -227,7 +236,7 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
     """Read the settings, log the version, and start once this replica leads."""
     logger.info("jobgroup-operator %s", __version__)
     try:
-        chosen = read_settings()
+        chosen = read_settings(namespaces=namespaces_of_command())
         memo.operator = operator = Operator(chosen, settings)
         operator.watches.install()
         configure_kopf(settings, operator.watches, bool(chosen.namespaces), chosen.label_selector)

@@ -12,6 +12,7 @@ from typing import Any
 Manifest = Mapping[str, Any]
 
 ANY = "*"
+REVIEWS = "selfsubjectaccessreviews"
 # The policy that an API server needs; --audit-policy-file names a file with it.
 POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -98,8 +99,9 @@ def calls(log: Iterable[str], namespace: str, account: str) -> set[Call]:
     for line in log:
         event = json.loads(line)
         target = event.get("objectRef")
-        # A request without an object is discovery, which every account may do.
-        if event["user"]["username"] != user or not target:
+        # A request without an object is discovery, which every account may do, as it may review its
+        # own rights.
+        if event["user"]["username"] != user or not target or target["resource"] == REVIEWS:
             continue
         part = target.get("subresource")
         resource = f"{target['resource']}/{part}" if part else target["resource"]

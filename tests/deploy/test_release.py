@@ -269,6 +269,7 @@ async def test_rights_in_watched_namespaces_are_enough_and_all_used(
             await see_everything(shop, redis.url)
             assert "state" not in elsewhere.status("order")
             assert "permissions" not in operator.log
+            assert "a right is missing" not in operator.log
         uninstall(release, identity, redis.url)
     granted = audit.grants(render(values, RELEASE, release.namespace, {}), release.namespace, NAME)
     called = calls(release, audit_log)

@@ -203,5 +203,5 @@ def test_make_generate_writes_the_readme(tmp_path: Path) -> None:
     text = (tmp_path / "README.md").read_text()
     assert text == readme()
     assert (
-        '| `logFormat` | `"plain"` | The format of log lines: `plain`, `full` or `json`. |' in text
+        '| `logFormat` | `"full"` | The format of log lines: `plain`, `full` or `json`. |' in text
     )

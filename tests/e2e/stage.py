@@ -168,7 +168,7 @@ class OperatorPods:
         """Return the name of the replica that holds the leader lease."""
         lease = self.user.get("Lease", RELEASE)
         assert lease, "no replica has taken the leader lease"
-        return str(lease["spec"].get("holderIdentity")).rpartition("_")[0]
+        return str(lease["spec"].get("holderIdentity"))
 
     def pods(self) -> set[str]:
         """Return the replicas that are not terminating."""

@@ -45,8 +45,18 @@ def test_everything_has_a_default_and_empty_means_default(env: dict[str, str]) -
     )
 
 
-def test_the_identity_consists_of_pod_name_and_process_id() -> None:
-    assert read_settings({"POD_NAME": "jobgroups-0"}).identity == f"jobgroups-0_{os.getpid()}"
+def test_the_identity_is_the_name_of_the_pod() -> None:
+    assert read_settings({"POD_NAME": "jobgroups-0"}).identity == "jobgroups-0"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [(("shop",), ("shop",)), (("team-*",), ()), ((), ("bank",))]
+)
+def test_the_namespaces_of_the_command_take_precedence(
+    given: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    found = read_settings({"KOPF_RUN_NAMESPACES": "bank"}, namespaces=given)
+    assert found.namespaces == expected
 
 
 def test_the_namespace_comes_from_the_service_account(tmp_path: Path) -> None:

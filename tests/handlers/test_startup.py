@@ -1,8 +1,9 @@
 """kopf's settings, and the operator as a process against a real API server."""
 
+import click
 import kopf
 
-from handlers.kube.kopf_settings import configure_kopf
+from handlers.kube.kopf_settings import configure_kopf, namespaces_of_command
 from handlers.kube.watches import Watches
 from jobgroup import __version__
 from testbed.support.resources import until
@@ -14,6 +15,13 @@ def test_kopf_posts_no_events_and_uses_another_finalizer() -> None:
     configure_kopf(settings, Watches(60))
     assert settings.posting.enabled is False
     assert settings.persistence.finalizer == "jobgroups.dev/unused-by-kopf"
+
+
+def test_the_namespaces_of_the_command_that_was_started() -> None:
+    assert namespaces_of_command() == ()
+    with click.Context(click.Command("run")) as context:
+        context.params["namespaces"] = ("shop", "bank")
+        assert namespaces_of_command() == ("shop", "bank")
 
 
 def test_the_operator_runs_under_its_own_identity(shared: Shared) -> None:

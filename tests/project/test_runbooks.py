@@ -7,6 +7,7 @@ TLS and a password. tests/e2e/test_image.py shows what the image contains.
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,12 +17,14 @@ import pytest
 from redis import Redis
 
 from testbed import ROOT
+from testbed.servers.apiserver import OPERATOR_NAMESPACE
 from testbed.servers.processes import leashed
 from testbed.servers.redis import RedisServer
 from testbed.servers.tls import Authority, TlsRedis
 from testbed.support.chart import NAMESPACE, RELEASE, render
 from testbed.support.pages import Page
 from testbed.support.waiting import PATIENCE_SECONDS
+from tests.resources.fixtures import Shared
 
 RUNBOOKS = Page("docs/runbooks.md")
 MOUNTED = "/etc/jobgroup/redis"
@@ -34,6 +37,7 @@ VALUES = {
         "tls": {"caSecret": "redis-ca"},
     }
 }
+PROBE = "handlers.probe"
 # The groups that the commands name.
 SHIPPED = {"name": "ship", "queueName": "shipping"}
 GROUP_ID = "order-127"
@@ -82,7 +86,8 @@ def run(pod: dict[str, str], command: str, stdin: str = "") -> "subprocess.Compl
 
 
 def test_each_command_in_a_pod_runs_with_the_settings_of_the_chart(pod: dict[str, str]) -> None:
-    found = [match for each in RUNBOOKS.commands if (match := IN_POD.search(each.text))]
+    commands = [match for each in RUNBOOKS.commands if (match := IN_POD.search(each.text))]
+    found = [match for match in commands if PROBE not in match[3]]
     assert {match[1] for match in found} == {NAMESPACE}
     assert {match[2] for match in found} == {f"deployment/{RELEASE}"}
     verbs = {match[3].split()[3]: match[3] for match in found}
@@ -95,6 +100,28 @@ def test_each_command_in_a_pod_runs_with_the_settings_of_the_chart(pod: dict[str
     assert run(pod, "python3 -m jobgroup list ACTIVE").stdout.startswith("order-127 ")
     assert run(pod, "python3 -m jobgroup cancel order-127").returncode == 0
     assert run(pod, verbs["remove"]).stdout == "order-127 REMOVED\n"
+
+
+def test_the_commands_that_probe_the_leader_run_in_its_pod(shared: Shared) -> None:
+    found = [each.text for each in RUNBOOKS.commands if PROBE in each.text]
+    assert found
+    lease = shared.api.user.within(OPERATOR_NAMESPACE).get("Lease", "jobgroup-operator")
+    assert lease
+    for text in found:
+        name, in_pod = text.split("; ", 1)
+        (query,) = re.findall(r"kubectl (.+)\)$", name)
+        holder = shared.api.kubectl(*shlex.split(query))
+        assert holder == lease["spec"]["holderIdentity"] == "operator"
+        match = IN_POD.search(in_pod)
+        assert match
+        assert match[2] == '"$POD"'
+        pod = {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT / "operator"),
+            "PORT": str(shared.operator.port),
+        }
+        done = run(pod, match[3])
+        assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
 
 
 def test_the_password_of_a_file_is_not_sent_to_another_redis(pod: dict[str, str]) -> None:
@@ -124,3 +151,22 @@ def test_every_variable_of_a_command_is_set_by_that_command() -> None:
         if not re.search(rf"(^|; ?){name}=", text)
     ]
     assert unset == []
+
+
+def test_the_selectors_of_logs_match_the_operator_and_no_other_pod() -> None:
+    found = {
+        match[1]
+        for each in RUNBOOKS.commands
+        if (match := re.search(r"kubectl logs .*--selector (\S+)", each.text))
+    }
+    assert found
+    workloads = {
+        each["kind"]: each["spec"]["template"]["metadata"]["labels"]
+        for each in render(redis={"redis": {"bundled": {"enabled": True}}})
+        if "template" in each.get("spec", {})
+    }
+    assert workloads.keys() == {"Deployment", "StatefulSet", "Job"}
+    for selector in found:
+        wanted = dict(each.split("=") for each in selector.split(","))
+        matching = [kind for kind, labels in workloads.items() if wanted.items() <= labels.items()]
+        assert matching == ["Deployment"]

@@ -1,6 +1,10 @@
 """The parts that all controllers share.
 
 client         typed calls of the Kubernetes API
+requests       the method and URL of a request -> its verb and resource
+refusals       counts the requests that the API server refuses
+rights         the rights that the operator needs
+rights_check   whether the operator has them
 refs           references to objects: the keys of the work queues
 kopf_settings  the settings and credentials of kopf
 watches        kopf's reads of the API server: repeated if they fail, and observed

@@ -20,6 +20,7 @@ import kopf
 from handlers.kube.kopf_settings import login
 from handlers.kube.ratelimit import TokenBucket
 from handlers.kube.refs import Ref, ref_of
+from handlers.kube.refusals import Refusals
 
 TIMEOUT_SECONDS = 30
 MANAGER = "jobgroup-operator"
@@ -36,11 +37,15 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 class ApiError(Exception):
     """The API server refused a request or did not answer; `code` is HTTP's, or 0."""
 
-    def __init__(self, code: int, message: str, retry_after: float = 0) -> None:
+    def __init__(
+        self, code: int, message: str, retry_after: float = 0, is_terminating: bool = False
+    ) -> None:
         super().__init__(f"{code}: {message}" if code else message)
         self.code = code
         self.message = message
         self.retry_after = retry_after
+        # Whether the reason is that the namespace is being deleted.
+        self.is_terminating = is_terminating
 
 
 class StatusRefusedError(ApiError):
@@ -50,8 +55,9 @@ class StatusRefusedError(ApiError):
 class ApiClient:
     """A client of one API server.
 
-    `writes` counts writes by what was written, `refused` refused statuses by kind and code. With a
-    label selector, objects of our kinds that do not match it are treated as if they did not exist.
+    `writes` counts writes by what was written, `refused` refused statuses by kind and code,
+    `refusals` all refused requests. With a label selector, objects of our kinds that do not match
+    it are treated as if they did not exist.
     """
 
     def __init__(
@@ -59,7 +65,9 @@ class ApiClient:
         settings: kopf.OperatorSettings,
         limit: TokenBucket | None = None,
         label_selector: str = "",
+        refusals: Refusals | None = None,
     ) -> None:
+        self.refusals = refusals or Refusals()
         self.writes: Counter[str] = Counter()
         self.refused: Counter[tuple[str, int]] = Counter()
         self._limit = limit
@@ -201,6 +209,10 @@ class ApiClient:
                     raise
                 await self.close()
                 return await self._send(method, path, body, headers)
+        except ApiError as error:
+            if not error.is_terminating:
+                self.refusals.count(method, path, error.code)
+            raise
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, f"cannot reach the API server: {error!r}") from None
 
@@ -216,11 +228,11 @@ class ApiClient:
             if answer.status < 300:
                 return await _content(answer)
             text = await answer.text()
-            with contextlib.suppress(ValueError, AttributeError, TypeError):
-                text = json.loads(text)["message"]  # not every JSON response is labelled so
             wait = answer.headers.get("Retry-After", "")
             error = Conflict if answer.status == 409 else ApiError
-            raise error(answer.status, text[:1024], float(wait) if wait.isdecimal() else 0)
+            message, is_terminating = _parse_refusal(text)
+            seconds = float(wait) if wait.isdecimal() else 0
+            raise error(answer.status, message[:1024], seconds, is_terminating)
 
     def _open(self) -> aiohttp.ClientSession:
         info = login(settings=self._settings)
@@ -257,6 +269,16 @@ async def _content(answer: aiohttp.ClientResponse) -> dict[str, Any]:
     except ValueError as error:
         raise ApiError(0, f"the answer of the API server is incomplete: {error}") from None
     return content
+
+
+def _parse_refusal(text: str) -> tuple[str, bool]:
+    """Return the message of a response, and whether it is that the namespace is being deleted."""
+    message, causes = text, []
+    with contextlib.suppress(ValueError, AttributeError, TypeError, KeyError):
+        status = json.loads(text)  # not every JSON response is labelled so
+        message = status["message"]
+        causes = [each["reason"] for each in status["details"]["causes"]]
+    return str(message), "NamespaceTerminating" in causes
 
 
 def _untracked(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import logging
 import sys
 from typing import Any
 
+import click
 import kopf
 
 from handlers.kube.watches import Watches
@@ -43,6 +44,12 @@ def raise_recursion_limit() -> None:
 def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
     """Return server and credentials: of the pod's service account, or of a kubeconfig."""
     return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+
+def namespaces_of_command() -> tuple[str, ...]:
+    """Return the namespaces that `kopf run` watches: of its options or the environment."""
+    context = click.get_current_context(silent=True)
+    return tuple(context.params.get("namespaces") or ()) if context else ()
 
 
 def configure_kopf(

@@ -19,6 +19,7 @@ from typing import Any, cast
 import aiohttp
 from kopf._cogs.clients import api, errors
 
+from handlers.kube.refusals import Refusals
 from jobgroup.model.clock import backoff
 from jobgroup.resource.kinds import API_VERSION, KINDS
 
@@ -61,7 +62,8 @@ class Watches:
     to end it after `server_seconds`.
     """
 
-    def __init__(self, seconds: int) -> None:
+    def __init__(self, seconds: int, refusals: Refusals | None = None) -> None:
+        self._refusals = refusals or Refusals()
         self.seconds = seconds
         self.server_seconds = seconds * 2 // 3
         self._watches: dict[str, Watch] = {}
@@ -106,6 +108,7 @@ class Watches:
                 if error.status == GONE:  # a following page was refused: kopf lists again
                     raise aiohttp.ClientPayloadError("the list expired") from error
                 if error.status != TOO_MANY:
+                    self._refusals.count("GET", url, error.status)
                     _log_refusal(path, error)
                     raise
                 reason: Exception = error
@@ -140,6 +143,7 @@ class Watches:
             if error.status == TOO_MANY:  # kopf lists again
                 raise
             if error.status < 500 and error.status != GONE:
+                self._refusals.count("GET", url, error.status)
                 _log_refusal(path, error)
                 raise
             logger.warning("the watch of %s is refused; listing all objects again: %r", path, error)

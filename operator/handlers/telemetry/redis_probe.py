@@ -42,6 +42,8 @@ class RedisProbe:
         """Call a script that may write: a Redis that is full or a replica still answers a PING."""
         try:
             await self._store.incarnation()
+            if self.error:
+                logger.info("Redis at %s works again", self._location)
             self.error = ""
         except Exception as error:
             message = f"Redis at {self._location} failed: {error}"

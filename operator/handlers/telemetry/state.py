@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from handlers.kube.refs import Ref
+from handlers.kube.refusals import NONE_REFUSED
 from handlers.telemetry.redis_probe import RedisProbe
 from jobgroup.driver import Counters
 from jobgroup.model.clock import now_ms
@@ -43,6 +44,7 @@ class StateCollector(Collector):
     is_leader: Callable[[], bool]
     writes: Mapping[str, int]
     refused: Mapping[tuple[str, int], int]
+    refusals: Mapping[tuple[str, str, int], int]
     watch_age: Callable[[], float]
     driver: Counters
     pools: Callable[[], PoolStatuses]
@@ -68,6 +70,14 @@ class StateCollector(Collector):
         for (kind, code), count in {**_NOT_REFUSED, **self.refused}.items():
             refused.add_metric([kind, str(code)], count)
         yield refused
+        refusals = CounterMetricFamily(
+            "jobgroup_api_refused",
+            "Requests that the Kubernetes API server refused.",
+            labels=["verb", "resource", "code"],
+        )
+        for (verb, resource, answer), count in {**NONE_REFUSED, **self.refusals}.items():
+            refusals.add_metric([verb, resource, str(answer)], count)
+        yield refusals
         yield CounterMetricFamily(
             "jobgroup_resync_repairs",
             "Groups without a wake-up that a resync of the driver found and moved on.",

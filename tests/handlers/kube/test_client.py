@@ -19,7 +19,9 @@ from handlers.kube.ratelimit import TokenBucket
 from handlers.kube.refs import ref_of
 from jobgroup import Store, connect
 from jobgroup.definition.plan import Plan
+from jobgroup.model.clock import now_ms
 from jobgroup.resource.decisions import FINALIZER, GROUP_ANNOTATION
+from jobgroup.resource.events import ResourceEvent, to_kubernetes_event
 from jobgroup.store.replies import GroupReading
 from testbed.servers.apiserver import OPERATOR_NAMESPACE
 from testbed.servers.proxy import Proxy
@@ -271,6 +273,8 @@ async def test_an_expired_token_is_read_again(
         client = ApiClient(kopf.OperatorSettings())
         with pytest.raises(ApiError, match="401"):
             await client.uid()
+        refused = {("get", "namespaces", 401): 1}
+        assert client.refusals.counts == refused
 
         def renewed(request: web.BaseRequest) -> None:
             path.write_text(good)
@@ -278,6 +282,32 @@ async def test_an_expired_token_is_read_again(
         proxy.refuse = renewed
         assert await client.uid()
         await client.close()
+    # A request that succeeds with new credentials was not refused.
+    assert client.refusals.counts == refused
+
+
+async def test_a_request_without_the_right_is_counted(stage: Stage, client: ApiClient) -> None:
+    with pytest.raises(ApiError, match="403"):
+        await client.request("DELETE", "/api/v1/namespaces/kube-system")
+    assert client.refusals.counts == {("delete", "namespaces", 403): 1}
+    assert client.refusals.forbidden.is_set()
+
+
+async def test_an_event_in_a_terminating_namespace_is_no_refusal(
+    island: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A finalizer keeps the namespace.
+    body = manifest("order", PAY)
+    body["metadata"]["finalizers"] = [FINALIZER]
+    island.resources.apply(body)
+    island.api.kubectl("delete", "namespace", island.namespace, "--wait=false")
+    monkeypatch.setitem(os.environ, "KUBECONFIG", str(island.api.operator))
+    client = ApiClient(kopf.OperatorSettings())
+    stored = island.resources.get("order")
+    event = to_kubernetes_event(ResourceEvent("Normal", "Tested", "one"), stored, now_ms())
+    assert await client.post_event(island.namespace, event)
+    await client.close()
+    assert client.refusals.counts == {}
 
 
 @pytest.mark.parametrize("announced", [True, False], ids=["error of HTTP", "incomplete JSON"])

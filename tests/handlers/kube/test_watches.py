@@ -1,10 +1,13 @@
-"""The lists that kopf reads are reported; tests/resources/outages/test_watches.py has the rest."""
+"""Lists are reported, refusals counted; tests/resources/outages/test_watches.py has the rest."""
 
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+from kopf._cogs.clients import errors
 
 from handlers.kube import watches as module
+from handlers.kube.refusals import Refusals
 from handlers.kube.watches import Watches
 from jobgroup.resource.kinds import API_VERSION
 
@@ -58,3 +61,30 @@ async def test_a_list_of_one_namespace_names_it(monkeypatch: pytest.MonkeyPatch)
 )
 async def test_other_reads_are_not_reported(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     assert await lists(monkeypatch, (path, page("1"))) == []
+
+
+def refusal(code: int) -> errors.APIError:
+    return errors.APIForbiddenError("forbidden", status=code, headers={})
+
+
+async def test_a_refused_list_and_a_refused_watch_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def no_list(_: str) -> dict[str, Any]:
+        raise refusal(403)
+
+    async def no_watch(_: str) -> AsyncGenerator[dict[str, Any], None]:
+        raise refusal(403)
+        yield {}
+
+    monkeypatch.setattr(module, "_get", no_list)
+    monkeypatch.setattr(module, "_stream", no_watch)
+    refusals = Refusals()
+    watches = Watches(60, refusals)
+    with pytest.raises(errors.APIForbiddenError):
+        await watches.get(f"{LIST}?limit=100")
+    assert refusals.counts == {("list", "jobgroups", 403): 1}
+    with pytest.raises(errors.APIForbiddenError):
+        async for _ in watches.stream(f"{LIST}?watch=true"):
+            pass
+    assert refusals.counts["watch", "jobgroups", 403] == 1

@@ -17,7 +17,7 @@ from testbed.support.resources import manifest
 from testbed.support.scrapes import Scrape
 from testbed.support.stages import LOSE, PAY, SHIP, UNDOS, WAIT, Stage
 from testbed.support.waiting import wait_for
-from testbed.support.workloads import pool
+from testbed.support.workloads import pool, workload
 from tests.handlers.telemetry.test_metrics import documented, unsettling
 from tests.resources.outages.test_pool_outages import JUMPING
 from tests.resources.outages.test_refused_status import refuse_statuses
@@ -210,6 +210,34 @@ async def test_the_alert_for_a_refused_status_fires(stage: Stage) -> None:
     found = firing([*before, *during], RULES)
     assert found == {"JobGroupStatusRefused": [{**SERVICE, "kind": "WorkerPool"}]}
     assert firing([*before, *during, *lasting(moments[-1], HOUR)], RULES) == {}
+
+
+async def test_the_alert_for_refused_requests_fires(stage: Stage) -> None:
+    refused = {"verb": "patch", "resource": "deployments/scale", "code": "403"}
+
+    def refuse(request: web.BaseRequest) -> web.Response | None:
+        if not request.path.endswith("/scale"):
+            return None
+        said = {"kind": "Status", "code": 403, "message": "a policy refuses it"}
+        return web.json_response(said, status=403)
+
+    def count(operator: OperatorProcess) -> float:
+        return told(operator, "jobgroup_api_refused_total", **refused)
+
+    with Proxy(stage.api) as proxy:
+        proxy.refuse = refuse
+        operator = stage.operator("operator", stage.api.kubeconfig("by-proxy", proxy.url))
+        leads(operator)
+        before = lasting(moment(operator), HOUR)
+        assert count(operator) == 0
+        stage.resources.apply(workload("undoers"), pool("undoers", "payments", minReplicas=1))
+        wait_for(lambda: count(operator) > 0)
+        after = moment(operator)
+    assert firing(before, RULES) == {}
+    assert firing([*before, *lasting(after, 240)], RULES) == {}
+    found = firing([*before, *lasting(after, 420)], RULES)
+    assert found == {"JobGroupRequestsRefused": [{**SERVICE, **refused}]}
+    assert firing([*before, *lasting(after, HOUR)], RULES) == {}
 
 
 async def test_the_alert_for_a_missing_leader_fires_without_permission_to_lead(

@@ -326,6 +326,7 @@ def test_the_table_in_the_docs_lists_every_metric() -> None:
             is_leader=lambda: True,
             writes={},
             refused={},
+            refusals={},
             watch_age=metrics.watch_age,
             driver=Counters(),
             pools=lambda: pools,

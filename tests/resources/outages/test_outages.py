@@ -146,6 +146,9 @@ async def test_redis_is_down_at_the_start(stage: Stage) -> None:
     await stage.worker()
     stage.resources.reaches("order", state="COMPLETED")
     wait_for(lambda: operator.probe("/readyz") == (200, "ok\n"))
+    back = f"Redis at 127.0.0.1:{stage.redis.port} works again"
+    wait_for(lambda: operator.log.count(back) == 1)
+    assert operator.log.index(failure) < operator.log.index(back)
     assert operator.server.code is None
     assert "Traceback" not in operator.log
 

@@ -139,6 +139,7 @@ def test_the_audit_log_of_an_api_server_has_the_calls_of_an_account(
     api.kubectl("create", *where, "-f", "-", stdin=json.dumps(lease), identity=api.operator)
     with pytest.raises(KubectlError):
         api.kubectl("get", "secrets", *where, identity=api.operator)
+    api.kubectl("auth", "can-i", "create", "leases", *where, identity=api.operator)
     api.kubectl("get", "configmaps", "-A")
     wait_for(lambda: "secrets" in log.read_text())
     called = audit.calls(log.read_text().splitlines(), *me)
