@@ -6,7 +6,7 @@ is postponed here is returned as a wait: the reconciler puts the object into its
 
 import logging
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 
 from handlers.failpoints import failpoint
 from handlers.jobgroups.cache import Body, ObjectCache
@@ -15,7 +15,7 @@ from handlers.kube.refs import Ref
 from handlers.kube.workqueue import soonest
 from jobgroup.model.clock import now_ms
 from jobgroup.model.names import job_id
-from jobgroup.model.snapshot import ENDED, GroupJob, GroupState
+from jobgroup.model.snapshot import ENDED, GroupJob, GroupState, JobFailure
 from jobgroup.resource.conditions import Problem
 from jobgroup.resource.decisions import Resource, own_status, requeue_at
 from jobgroup.resource.events import (
@@ -25,7 +25,7 @@ from jobgroup.resource.events import (
     to_kubernetes_event,
 )
 from jobgroup.resource.listeners import missing_workers_message
-from jobgroup.resource.status import derive_status, skipped_state
+from jobgroup.resource.status import MAX_FAILURES, NONE, derive_status, skipped_state, with_reported
 from jobgroup.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -77,9 +77,10 @@ class Reporter:
         if jobs is None:
             jobs = await self._store.read_jobs(ref.uid) if group else []
         unheard, check_after = await self._undos_without_worker(group, jobs)
+        failures = await self._failures(body, jobs)
         if group and (passed := skipped_state(current.get("state") or "", group)):
-            body = await self._update(ref, body, passed, jobs)
-        body = await self._update(ref, body, group, jobs, problem, state, unheard)
+            body = await self._update(ref, body, passed, jobs, failures)
+        body = await self._update(ref, body, group, jobs, failures, problem, state, unheard)
         if own_status(body).get("state") in ENDED:
             self._cache.remove(ref.uid)
         return soonest(check_after, requeue_after(body, group))
@@ -93,7 +94,10 @@ class Reporter:
 
     async def post_end(self, ref: Ref, body: Body, group: GroupState) -> None:
         """Post the last Events of an object that is deleted: its status is not written any more."""
-        await self._post(ref, body, events_since(own_status(body), group, _names(ref, body)))
+        jobs = await self._store.read_jobs(ref.uid) if group.undo_failed_count else []
+        failures = await self._failures(body, jobs)
+        events = events_since(own_status(body), group, _names(ref, body), failures)
+        await self._post(ref, body, events)
 
     async def _update(
         self,
@@ -101,6 +105,7 @@ class Reporter:
         body: Body,
         group: GroupState | None,
         jobs: Sequence[GroupJob],
+        failures: Mapping[str, JobFailure],
         problem: Problem | None = None,
         state: str = "",
         unheard: str = "",
@@ -116,10 +121,11 @@ class Reporter:
             names,
             problem,
             unheard,
+            failures,
         )
         if status == current:
             return body
-        events = events_since(current, group, names) if group else []
+        events = events_since(current, group, names, failures) if group else []
         if problem:
             events += events_of_problem(current, problem)
         # Events first: after a crash, a status that is already written would suppress them.
@@ -135,6 +141,13 @@ class Reporter:
                 level = logging.WARNING if each.kind == "Warning" else logging.INFO
                 job = {"job": each.job} if each.job else {}
                 logger.log(level, "%s: %s", each.reason, each.message, extra=ref.context | job)
+
+    async def _failures(self, body: Body, jobs: Sequence[GroupJob]) -> Mapping[str, JobFailure]:
+        """Return why jobs and undos failed, as far as it is known."""
+        if not any("failed" in (job.status, job.undo) for job in jobs):
+            return NONE
+        found = await self._store.read_failures(jobs, MAX_FAILURES)
+        return with_reported(found, own_status(body))
 
     async def _undos_without_worker(
         self, group: GroupState | None, jobs: Sequence[GroupJob]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobgroup.model.snapshot import GroupState
+from jobgroup.model.snapshot import GroupState, JobFailure
 from jobgroup.resource.conditions import MAX_REASON, Problem, sanitize
 from jobgroup.resource.events import (
     ResourceEvent,
@@ -48,6 +48,7 @@ WELL = ResourceEvent("Normal", "Compensated", "failed, 2 of 2 undone")
 BADLY = ResourceEvent(
     "Warning", "CompensationFailed", "failed, 1 of 2 undone, 1 could not be undone"
 )
+CLOSED = JobFailure("g-1-undo", "refund", "q:compensation", 3, "bank closed")
 CANCELLED = ResourceEvent("Normal", "Cancelled", "a cancellation was requested")
 EXPIRED = ResourceEvent("Warning", "DeadlineExceeded", "spec.activeDeadlineSeconds passed")
 
@@ -98,6 +99,17 @@ def test_a_change_after_the_end_is_one_event() -> None:
         ResourceEvent("Warning", "LateChange", late, late)
     ]
     assert events_since({"state": "FAILED"}, NOTHING_DONE, NAMES) == []
+    again = replace(HALF_UNDONE, undone_count=0, undo_failed_count=2)
+    (event,) = events_since(status, again, NAMES, {"g-1-undo": CLOSED})
+    assert event.message.endswith(
+        "refund in q:compensation failed after 3 attempts: bank closed; and 1 more"
+    )
+
+
+def test_the_event_of_a_failed_undo_names_it() -> None:
+    (event,) = events_since({"state": "COMPENSATING"}, HALF_UNDONE, NAMES, {"g-1-undo": CLOSED})
+    said = "refund in q:compensation failed after 3 attempts: bank closed"
+    assert event == replace(BADLY, message=f"{BADLY.message}: {said}")
 
 
 def test_a_job_without_a_name_is_named_by_its_id() -> None:
