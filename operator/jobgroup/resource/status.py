@@ -258,6 +258,17 @@ def end_message(group: GroupState, failures: Mapping[str, JobFailure] = NONE) ->
     return sanitize(f"failed, {_undone(group, failures)}")
 
 
+def _progress(group: GroupState, failures: Mapping[str, JobFailure]) -> str:
+    """Return in one line what a group that was given up waits for."""
+    parts = ["compensating"]
+    if group.undo_count:
+        parts.append(_undone(group, failures))
+    ended = group.completed_count + group.failed_count + group.cancelled_count
+    if left := group.total_jobs - ended:
+        parts.append(f"waiting for {left} job{'s' if left > 1 else ''} to end")
+    return sanitize(", ".join(parts))
+
+
 def _undone(group: GroupState, failures: Mapping[str, JobFailure]) -> str:
     """Return how many undos completed, and which failed."""
     undone = f"{group.undone_count} of {group.undo_count} undone"
@@ -297,9 +308,12 @@ def _conditions(
         conditions.append(condition("Succeeded", succeeded, reason, message))
     if "groupId" in status and state not in (PENDING, "ACTIVE", "COMPLETED"):
         undos = status.get("compensation") or {"total": 0, "completed": 0}
-        undone = f"{undos['completed']} of {undos['total']} undone"
         whole = ended and undos["completed"] == undos["total"]
-        conditions.append(condition("Compensated", whole, reason, undone))
+        if undos["total"]:
+            message = f"{undos['completed']} of {undos['total']} undone"
+        elif ended:
+            message = "nothing had to be undone"
+        conditions.append(condition("Compensated", whole, reason, message))
     return conditions
 
 
@@ -313,7 +327,7 @@ def _summary(
     if state == "ACTIVE":
         return reasons.RUNNING, done, False
     if state == "COMPENSATING":
-        return reasons.COMPENSATING, f"compensating, {_undone(group, failures)}", False
+        return reasons.COMPENSATING, _progress(group, failures), False
     ends = {"COMPLETED": reasons.COMPLETED, "FAILED": reasons.FAILED}
     reason = ends.get(state, reasons.COMPENSATION_FAILED)
     return reason, end_message(group, failures), state != "COMPLETED"

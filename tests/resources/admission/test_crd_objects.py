@@ -48,7 +48,13 @@ def test_too_many_jobs_and_two_of_a_name_are_refused(kubectl: Kubectl) -> None:
     body = job_group(2)
     body["spec"]["jobs"] = [first(body)] * 2
     body["spec"]["compensation"] = {}
-    assert 'spec.jobs[1]: Duplicate value: {"name":' in kubectl.refusal(body)
+    duplicate = 'is invalid: spec.jobs[1]: Duplicate value: {"name":'
+    assert duplicate in kubectl.refusal(body)
+    assert "insert failed" not in kubectl.refusal(body)
+    body["spec"]["compensation"] = {first(body)["name"]: {"name": "undo"}}
+    refusal = kubectl.refusal(body)
+    assert duplicate.partition("spec.")[2] in refusal
+    assert "already exists evaluating rule: A compensation key does not match" in refusal
 
 
 @pytest.mark.parametrize("data", [None, True, 7, 9.5, "text", [1, [None]], {}, {"a": {"b": None}}])
@@ -142,6 +148,9 @@ def test_larger_objects_are_refused_by_kubectl_the_operator_or_the_server(kubect
     larger = padded(3, 1600 * 1024)
     larger["metadata"]["name"] = "larger"
     assert "is too large" in kubectl.refusal(larger, "--server-side")
+    largest = padded(3, 2900 * 1024)
+    largest["metadata"]["name"] = "largest"
+    assert "ResourceExhausted" in kubectl.refusal(largest, "--server-side")
 
 
 def test_two_managers_share_an_object(kubectl: Kubectl) -> None:
