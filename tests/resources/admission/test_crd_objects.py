@@ -210,17 +210,31 @@ def test_what_kubectl_get_shows(kubectl: Kubectl) -> None:
         groupId="123",
         failure={"jobName": "charge", "reason": "no money", "attemptsMade": 3},
         finishedAt="2026-01-01T00:00:00Z",
+        conditions=[
+            {
+                "type": "Ready",
+                "status": "False",
+                "reason": "Failed",
+                "message": "failed, 1 of 1 undone",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+        ],
     )
     for name in ("jg", "jobgroups"):
         head, row = columns(kubectl("get", name))
         assert [cell.strip() for cell in head] == [
-            *("NAME", "STATE", "PROGRESS", "UNDONE", "FAILED JOB", "AGE")
+            *("NAME", "STATE", "PROGRESS", "UNDONE", "FAILED JOB", "REASON", "AGE")
         ]
-        assert [cell.strip() for cell in row][:5] == ["order", "FAILED", "1/2", "1/1", "charge"]
+        assert [cell.strip() for cell in row][:6] == [
+            *("order", "FAILED", "1/2", "1/1", "charge", "Failed")
+        ]
     assert "jobgroup.jobgroups.dev/order" in kubectl("get", "sagas", "-o", "name").split()
     head, row = columns(kubectl("get", "jg", "-o", "wide"))
-    assert [cell.strip() for cell in head][5:] == ["REASON", "GROUP ID", "FINISHED", "AGE"]
-    assert [cell.strip() for cell in row][5:7] == ["no money", "123"]
+    assert [cell.strip() for cell in head][6:] == [
+        *("AGE", "GROUP ID", "FINISHED", "FAILURE", "MESSAGE")
+    ]
+    assert [cell.strip() for cell in row][7] == "123"
+    assert [cell.strip() for cell in row][9:] == ["no money", "failed, 1 of 1 undone"]
     kubectl.apply(job_group(name="other"))
     found = kubectl("get", "jg", "--field-selector", "status.state=FAILED", "-o", "name")
     assert found.split() == ["jobgroup.jobgroups.dev/order"]

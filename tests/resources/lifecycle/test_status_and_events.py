@@ -98,8 +98,10 @@ async def test_the_columns_show_state_and_progress(resources: Resources, worker:
     await run(resources, await worker("bullmq5"), FAILURE)
     resources.reaches("order", state="FAILED")
     head, line = resources.kubectl("get", "jg").splitlines()
-    assert head.split() == ["NAME", "STATE", "PROGRESS", "UNDONE", "FAILED", "JOB", "AGE"]
-    assert line.split()[:5] == ["order", "FAILED", "1/2", "1/1", "notify"]
+    assert head.split() == [
+        *("NAME", "STATE", "PROGRESS", "UNDONE", "FAILED", "JOB", "REASON", "AGE")
+    ]
+    assert line.split()[:6] == ["order", "FAILED", "1/2", "1/1", "notify", "Failed"]
     assert "no such address" in resources.kubectl("get", "jg", "-o", "wide")
 
 
