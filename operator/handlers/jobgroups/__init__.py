@@ -3,6 +3,7 @@
 reconciler  one object: read, decide, act, repeat
 steps       one method for each step of a decision
 reporter    status and Events, written when they changed
+queue_watch queues of objects in progress in which jobs wait without a worker
 cache       the objects in progress as last seen or written; it is not an informer
 counts      the objects of each namespace by state, for a metric
 follower    changed groups in Redis -> objects to reconcile

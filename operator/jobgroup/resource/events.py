@@ -12,7 +12,8 @@ from typing import Any
 from jobgroup.model.snapshot import ENDED, GroupState, JobFailure
 from jobgroup.resource import reasons
 from jobgroup.resource.conditions import Problem, sanitize, to_rfc3339
-from jobgroup.resource.status import CANCELLED, NONE, end_message, failure_message
+from jobgroup.resource.listeners import waiting_jobs_message
+from jobgroup.resource.status import CANCELLED, NONE, end_message, failure_message, ready_reason
 
 # The stored reason of a group that failed without a failed job -> the reason of its Event.
 _REQUESTS = {
@@ -70,6 +71,16 @@ def events_since(
     elif group.ended and group.undo_count:
         events.append(ResourceEvent("Normal", reasons.COMPENSATED, end_message(group)))
     return events
+
+
+def events_of_waiting_jobs(
+    status: Mapping[str, Any], waiting: Mapping[str, int]
+) -> list[ResourceEvent]:
+    """Return the Event of jobs that wait without a worker, unless the status reports some."""
+    if not waiting or ready_reason(status) == reasons.NO_WORKER:
+        return []
+    message, which = sanitize(waiting_jobs_message(waiting)), min(waiting)
+    return [ResourceEvent("Warning", reasons.NO_WORKER, message, which)]
 
 
 def events_of_problem(status: Mapping[str, Any], problem: Problem) -> list[ResourceEvent]:

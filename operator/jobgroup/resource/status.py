@@ -64,7 +64,7 @@ def derive_status(
 
     Without a group the state stays as it was, or is PENDING. A terminal status does not change if
     Redis is unavailable or has lost the group. Without a problem, `remark` is appended to the
-    message of the conditions.
+    message of the conditions: where jobs or undos wait without a worker.
     """
     if group is None and previous.get("state") in ENDED:
         if problem is None:
@@ -96,6 +96,14 @@ def skipped_state(before: str, group: GroupState) -> GroupState | None:
     return replace(
         group, state="COMPENSATING", finished_at=None, undone_count=0, undo_failed_count=0
     )
+
+
+def ready_reason(status: Mapping[str, Any]) -> str:
+    """Return the reason of the condition Ready; empty if there is none."""
+    for each in status.get("conditions") or ():
+        if each.get("type") == "Ready":
+            return str(each.get("reason"))
+    return ""
 
 
 def _with_observed_generation(generation: int, previous: Mapping[str, Any]) -> dict[str, Any]:
@@ -296,6 +304,8 @@ def _conditions(
         stalled = problem.stalled
     else:
         reason, message, stalled = _summary(state, group, failures)
+        if remark and state == "ACTIVE":
+            reason = reasons.NO_WORKER
         message = f"{message}; {remark}" if remark else message
     ended = state in ENDED
     succeeded = state == "COMPLETED"

@@ -11,6 +11,7 @@ from jobgroup.resource.conditions import MAX_REASON, Problem, sanitize
 from jobgroup.resource.events import (
     ResourceEvent,
     events_of_problem,
+    events_of_waiting_jobs,
     events_since,
     to_kubernetes_event,
 )
@@ -104,6 +105,15 @@ def test_a_change_after_the_end_is_one_event() -> None:
     assert event.message.endswith(
         "refund in q:compensation failed after 3 attempts: bank closed; and 1 more"
     )
+
+
+def test_the_event_of_waiting_jobs_is_posted_once() -> None:
+    (event,) = events_of_waiting_jobs({}, {"mail": 2, "stock": 1})
+    assert event.message.startswith("2 jobs wait in mail, 1 in stock; no worker")
+    assert (event.kind, event.reason, event.which) == ("Warning", "NoWorker", "mail")
+    reported = {"conditions": [{"type": "Ready", "reason": "NoWorker"}]}
+    assert events_of_waiting_jobs(reported, {"mail": 1}) == []
+    assert events_of_waiting_jobs({}, {}) == []
 
 
 def test_the_event_of_a_failed_undo_names_it() -> None:

@@ -13,6 +13,7 @@ from jobgroup.resource.conditions import Problem
 from jobgroup.resource.decisions import PROBLEMS, Step
 from jobgroup.resource.kinds import API_VERSION, JOBGROUP, WORKERPOOL
 from jobgroup.resource.replicas import Decision
+from jobgroup.resource.status import derive_status
 from jobgroup.resource.workerpool_status import pool_status
 from jobgroup.resource.workload import Workload
 from testbed.servers.apiserver import ApiServer
@@ -51,6 +52,7 @@ UNDOING = derive(COMPENSATING)
 GROUPS: dict[str, Status] = {
     "Pending PENDING": derive(),
     "Running ACTIVE 1/4": ACTIVE,
+    "NoWorker ACTIVE 1/4": derive_status(1, {}, NOW, RUNNING, remark="1 job waits in mail"),
     "Compensating COMPENSATING 2/4 1/2 charge": UNDOING,
     "Completed COMPLETED 4/4": derive(COMPLETED),
     "Failed FAILED 2/4 2/2 charge": derive(FAILED),
