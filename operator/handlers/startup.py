@@ -130,7 +130,7 @@ class Operator:
 
     def _start_jobgroups(self, owner: str) -> None:
         cache, queue = ObjectCache(), WorkQueue(attrgetter("namespace"), attrgetter("is_large"))
-        watch = QueueWatch(self._store.queues, self._store.prefix, cache)
+        watch = QueueWatch(self._store, cache)
         reporter = Reporter(self._api, self._store, cache, watch)
         steps = Steps(self._api, self._store, cache, reporter, owner, self._is_leader)
         reconciler = Reconciler(self._api, self._store, cache, reporter, steps, queue, watch)

@@ -19,7 +19,7 @@ from jobgroup.resource import reasons
 from jobgroup.resource.listeners import queues_without_worker
 from jobgroup.resource.status import ready_reason
 from jobgroup.store.connection import RedisError, leave_if_cancelled
-from jobgroup.store.queues import Queues
+from jobgroup.store.store import Store
 
 # How often to look for workers: Redis lists all its connections each time.
 CHECK_SECONDS = 10.0
@@ -30,9 +30,8 @@ PATIENCE_SECONDS = 60.0
 class QueueWatch:
     """The queues of the objects in progress, and which of them lack a worker."""
 
-    def __init__(self, queues: Queues, prefix: str, cache: ObjectCache) -> None:
-        self._queues = queues
-        self._prefix = prefix
+    def __init__(self, store: Store, cache: ObjectCache) -> None:
+        self._store = store
         self._cache = cache
         # The queues of each object in progress, by uid.
         self._used: dict[str, tuple[str, ...]] = {}
@@ -85,13 +84,13 @@ class QueueWatch:
         ]
 
     async def _find_unserved(self, queues: Collection[str], now: float) -> frozenset[str]:
-        names = await self._queues.connections()
-        without = queues_without_worker(self._prefix, queues, names)
+        names = await self._store.queues.connections()
+        without = queues_without_worker(self._store.prefix, queues, names)
         self._since = {queue: self._since.get(queue, now) for queue in without}
         due = [queue for queue, since in self._since.items() if since + PATIENCE_SECONDS <= now]
         if not due:
             return frozenset()
-        backlogs = await self._queues.backlogs([(queue, 0) for queue in due])
+        backlogs = await self._store.queues.backlogs([(queue, 0) for queue in due])
         return frozenset(
             queue
             for queue, backlog in zip(due, backlogs, strict=True)

@@ -21,7 +21,7 @@ def build_reconciler(
 ) -> Reconciler:
     """Build a reconciler as startup does, with a work queue of its own."""
     cache = cache or ObjectCache()
-    watch = QueueWatch(store.queues, store.prefix, cache)
+    watch = QueueWatch(store, cache)
     reporter = Reporter(api, store, cache, watch)
     steps = Steps(api, store, cache, reporter, "cluster", is_leader)
     queue = WorkQueue(attrgetter("namespace"), attrgetter("is_large"))

@@ -30,7 +30,7 @@ class Ground:
 
     def __init__(self, redis: Redis, prefix: str) -> None:
         self.cache = ObjectCache()
-        self.watch = QueueWatch(Store(redis, prefix).queues, prefix, self.cache)
+        self.watch = QueueWatch(Store(redis, prefix), self.cache)
 
     def track(self, name: str, *queues: str, reason: str = "Running") -> Ref:
         ref = Ref("shop", name, name, JOBGROUP.plural)
@@ -85,7 +85,7 @@ async def test_nothing_is_reported_if_redis_lists_no_connections(
         return None
 
     await redis.rpush(f"{prefix}:mail:wait", "1")
-    monkeypatch.setattr(ground.watch._queues, "connections", refused)
+    monkeypatch.setattr(ground.watch._store.queues, "connections", refused)
     ground.track("order", "mail")
     await ground.watch.check(0)
     assert await ground.watch.check(LATER) == []
