@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from handlers.jobgroups.cache import ObjectCache
 from handlers.jobgroups.counts import NamespaceCounts
 from handlers.jobgroups.follower import Follower
+from handlers.jobgroups.queue_watch import QueueWatch
 from handlers.jobgroups.reconciler import Reconciler
 from handlers.jobgroups.reporter import Reporter
 from handlers.jobgroups.steps import Steps
@@ -138,15 +139,17 @@ class Operator:
 
     def _start_jobgroups(self, owner: str) -> None:
         cache, queue = ObjectCache(), WorkQueue(attrgetter("namespace"), attrgetter("is_large"))
-        reporter = Reporter(self._api, self._store, cache)
+        watch = QueueWatch(self._store, cache)
+        reporter = Reporter(self._api, self._store, cache, watch)
         steps = Steps(self._api, self._store, cache, reporter, owner, self._is_leader)
-        reconciler = Reconciler(self._api, self._store, cache, reporter, steps, queue)
+        reconciler = Reconciler(self._api, self._store, cache, reporter, steps, queue, watch)
         # All replicas of a release share one checkpoint.
         reader = f"{self._settings.namespace}/{self._settings.lease_name}"
         namespaces = self._settings.namespaces
         follower = Follower(self._store, owner, reader, namespaces, cache, queue)
         self._start_loop("changes", follower, follower.follow_changes())
         self._run("progress", follower.follow_progress())
+        self._run("queues", watch.run(queue))
         workers = self._settings.workers
         for number in range(workers):
             self._run(f"worker {number}", reconciler.work())

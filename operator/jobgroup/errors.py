@@ -9,7 +9,15 @@ class JobGroupError(Exception):
 
 
 class InvalidSpecError(JobGroupError):
-    """The definition is invalid; nothing was written."""
+    """The definition is invalid; nothing was written.
+
+    `is_final` is whether the definition stays invalid: a field is at fault that a JobGroup cannot
+    change, and no newer release may accept it.
+    """
+
+    def __init__(self, message: str, is_final: bool = True) -> None:
+        super().__init__(message)
+        self.is_final = is_final
 
 
 class EmptyGroupError(InvalidSpecError):

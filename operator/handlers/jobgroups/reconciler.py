@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from handlers.jobgroups.cache import Body, ObjectCache
+from handlers.jobgroups.queue_watch import QueueWatch
 from handlers.jobgroups.reporter import PACE_SECONDS, Reporter
 from handlers.jobgroups.steps import Observation, Result, Steps
 from handlers.kube.client import ApiClient, ApiError, Conflict
@@ -58,6 +59,7 @@ class Reconciler:
         reporter: Reporter,
         steps: Steps,
         queue: WorkQueue[Ref],
+        watch: QueueWatch,
     ) -> None:
         self._api = api
         self._store = store
@@ -65,6 +67,7 @@ class Reconciler:
         self._reporter = reporter
         self._steps = steps
         self._queue = queue
+        self._watch = watch
 
     def enqueue(self, ref: Ref, body: Mapping[str, Any]) -> None:
         """Add an object of a watch event to the work queue, if there may be something to do."""
@@ -84,6 +87,7 @@ class Reconciler:
             is_wanted = is_running = True
         if is_running:
             self._cache.track(ref)
+            self._watch.track(ref, body)
         if is_wanted:
             self._cache.observe(body)
             self._queue.add(ref)

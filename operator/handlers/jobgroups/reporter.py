@@ -6,26 +6,41 @@ is postponed here is returned as a wait: the reconciler puts the object into its
 
 import logging
 import time
-from collections.abc import Awaitable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Mapping, Sequence
 
 from handlers.failpoints import failpoint
 from handlers.jobgroups.cache import Body, ObjectCache
+from handlers.jobgroups.queue_watch import QueueWatch
 from handlers.kube.client import ApiClient
 from handlers.kube.refs import Ref
 from handlers.kube.workqueue import soonest
 from jobgroup.model.clock import now_ms
 from jobgroup.model.names import job_id
-from jobgroup.model.snapshot import ENDED, GroupJob, GroupState
+from jobgroup.model.snapshot import ENDED, GroupJob, GroupState, JobFailure
 from jobgroup.resource.conditions import Problem
 from jobgroup.resource.decisions import Resource, own_status, requeue_at
 from jobgroup.resource.events import (
     ResourceEvent,
     events_of_problem,
+    events_of_waiting_jobs,
     events_since,
     to_kubernetes_event,
 )
-from jobgroup.resource.listeners import missing_workers_message
-from jobgroup.resource.status import derive_status, skipped_state
+from jobgroup.resource.listeners import (
+    missing_workers_message,
+    waiting_jobs,
+    waiting_jobs_message,
+)
+from jobgroup.resource.reasons import NO_WORKER
+from jobgroup.resource.status import (
+    MAX_FAILURES,
+    NONE,
+    derive_status,
+    ready_reason,
+    skipped_state,
+    with_reported,
+)
 from jobgroup.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -44,8 +59,9 @@ WORKER_SECONDS = 60.0
 class Reporter:
     """Writes the status and the Events of objects."""
 
-    def __init__(self, api: ApiClient, store: Store, cache: ObjectCache) -> None:
+    def __init__(self, api: ApiClient, store: Store, cache: ObjectCache, watch: QueueWatch) -> None:
         self._api = api
+        self._watch = watch
         self._store = store
         self._cache = cache
 
@@ -74,12 +90,22 @@ class Reporter:
             wait = self.seconds_until_write(ref.uid)
             if wait > 0:
                 return soonest(wait, requeue_after(body, group))
+            if ready_reason(current) == NO_WORKER and not self._is_checked(body):
+                # A new leader does not know yet whether a worker has come.
+                return soonest(NO_WORKER_SECONDS, requeue_after(body, group))
         if jobs is None:
             jobs = await self._store.read_jobs(ref.uid) if group else []
         unheard, check_after = await self._undos_without_worker(group, jobs)
+        waiting = Counter[str]()
+        if group and group.state == "ACTIVE":
+            waiting = waiting_jobs(jobs, self._watch.unserved)
+            unheard = waiting_jobs_message(waiting)
+        failures = await self._failures(body, jobs)
         if group and (passed := skipped_state(current.get("state") or "", group)):
-            body = await self._update(ref, body, passed, jobs)
-        body = await self._update(ref, body, group, jobs, problem, state, unheard)
+            body = await self._update(ref, body, passed, jobs, failures)
+        body = await self._update(
+            ref, body, group, jobs, failures, problem, state, unheard, waiting
+        )
         if own_status(body).get("state") in ENDED:
             self._cache.remove(ref.uid)
         return soonest(check_after, requeue_after(body, group))
@@ -93,7 +119,10 @@ class Reporter:
 
     async def post_end(self, ref: Ref, body: Body, group: GroupState) -> None:
         """Post the last Events of an object that is deleted: its status is not written any more."""
-        await self._post(ref, body, events_since(own_status(body), group, _names(ref, body)))
+        jobs = await self._store.read_jobs(ref.uid) if group.undo_failed_count else []
+        failures = await self._failures(body, jobs)
+        events = events_since(own_status(body), group, _names(ref, body), failures)
+        await self._post(ref, body, events)
 
     async def _update(
         self,
@@ -101,9 +130,11 @@ class Reporter:
         body: Body,
         group: GroupState | None,
         jobs: Sequence[GroupJob],
+        failures: Mapping[str, JobFailure],
         problem: Problem | None = None,
         state: str = "",
         unheard: str = "",
+        waiting: Mapping[str, int] | None = None,
     ) -> Body:
         """Post new Events and write the status, if it changed."""
         current, names = own_status(body), _names(ref, body)
@@ -116,10 +147,12 @@ class Reporter:
             names,
             problem,
             unheard,
+            failures,
         )
         if status == current:
             return body
-        events = events_since(current, group, names) if group else []
+        events = events_since(current, group, names, failures) if group else []
+        events += events_of_waiting_jobs(current, waiting or {})
         if problem:
             events += events_of_problem(current, problem)
         # Events first: after a crash, a status that is already written would suppress them.
@@ -135,6 +168,16 @@ class Reporter:
                 level = logging.WARNING if each.kind == "Warning" else logging.INFO
                 job = {"job": each.job} if each.job else {}
                 logger.log(level, "%s: %s", each.reason, each.message, extra=ref.context | job)
+
+    def _is_checked(self, body: Body) -> bool:
+        return self._watch.is_checked({job["queueName"] for job in body["spec"]["jobs"]})
+
+    async def _failures(self, body: Body, jobs: Sequence[GroupJob]) -> Mapping[str, JobFailure]:
+        """Return why jobs and undos failed, as far as it is known."""
+        if not any("failed" in (job.status, job.undo) for job in jobs):
+            return NONE
+        found = await self._store.read_failures(jobs, MAX_FAILURES)
+        return with_reported(found, own_status(body))
 
     async def _undos_without_worker(
         self, group: GroupState | None, jobs: Sequence[GroupJob]

@@ -153,7 +153,8 @@ class Steps:
             plan = None if observed.group else self._plan(observed)
         except InvalidSpecError as refusal:
             problem = Problem(reasons.INVALID_SPEC, str(refusal))
-            return await self._problem(observed.ref, observed.body, problem)
+            state = "FAILED" if refusal.is_final else ""
+            return await self._problem(observed.ref, observed.body, problem, state)
         annotations = observed.body["metadata"].get("annotations") or {}
         group = f"{observed.ref.uid}/{observed.incarnation}"
         claim = {

@@ -26,7 +26,7 @@ from jobgroup.store.queues import Queues
 # The interval of reconciles of a pool that has a problem.
 PROBLEM_SECONDS = 10.0
 # The first and the longest interval of reads of a workload that has not reached its replicas.
-SETTLE_SECONDS = (2.0, 30.0)
+SETTLE_SECONDS = (2.0, 5.0)
 # A workload that needs no change is not read again within this time, however busy its queue is.
 FRESH_SECONDS = 1.0
 # The shortest time between two writes of counts alone.
@@ -79,7 +79,7 @@ class Scaler:
         pool.calm_since = decision.calm_since
         if problem := await self._change(pool, workload, decision):
             return await self.block(pool, problem, backlog)
-        settle = _settle_seconds(pool, workload)
+        settle = settle_seconds(pool, workload)
         status = pool_status(pool.body, now_ms(), backlog, workload, decision, pool.unreported)
         return soonest(
             fresh,
@@ -145,7 +145,7 @@ def _fresh_seconds(pool: Pool, backlog: Backlog) -> float | None:
     return fresh if pool.decide(backlog, known.replicas).replicas == known.replicas else None
 
 
-def _settle_seconds(pool: Pool, workload: Workload) -> float | None:
+def settle_seconds(pool: Pool, workload: Workload) -> float | None:
     """Return after how many seconds to read a workload that has not reached its replicas.
 
     The interval grows with the time since the scaling.

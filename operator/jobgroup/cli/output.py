@@ -9,7 +9,7 @@ from typing import Any
 from jobgroup.model import names
 from jobgroup.model.snapshot import GroupJob, GroupState, JobDetails, JobFailure
 from jobgroup.model.text import printable, time_of
-from jobgroup.resource.status import failure_message
+from jobgroup.resource.status import failure_line, failure_message
 
 BAR = 20
 MAX_REASON = 1024
@@ -51,11 +51,8 @@ def failure_lines(jobs: Sequence[JobDetails]) -> list[str]:
 
 
 def _failure_line(failure: JobFailure) -> str:
-    name = f" {failure.name}" if failure.name else ""
-    made = failure.attempts_made
-    attempts = f" after {made} attempt{'s' if made > 1 else ''}" if made else ""
-    where = f"{failure.job_id}{name} in {failure.queue_name}"
-    return printable(f"{where} failed{attempts}: {failure.reason[:MAX_REASON]}")
+    head = f"{failure.job_id} " if failure.name else ""
+    return printable(head + failure_line(failure, MAX_REASON))
 
 
 def group_line(group: GroupState) -> str:

@@ -3,7 +3,14 @@
 from typing import Any
 
 from jobgroup.crd import rules
-from jobgroup.crd.custom_resource import RULES, build_crd, object_schema, status_schema
+from jobgroup.crd.custom_resource import (
+    MESSAGE_COLUMN,
+    REASON_COLUMN,
+    RULES,
+    build_crd,
+    object_schema,
+    status_schema,
+)
 from jobgroup.crd.structural import OPAQUE, Schema, structural
 from jobgroup.definition.options import MAX_COUNT, JobOptions, RetryOptions
 from jobgroup.definition.spec import MAX_QUEUE_NAME
@@ -50,10 +57,12 @@ _COLUMNS = (
     ("Progress", ".status.progress", "string", 0),
     ("Undone", ".status.undone", "string", 0),
     ("Failed Job", ".status.failure.jobName", "string", 0),
-    ("Reason", ".status.failure.reason", "string", 1),
+    REASON_COLUMN,
+    ("Age", ".metadata.creationTimestamp", "date", 0),
     ("Group ID", ".status.groupId", "string", 1),
     ("Finished", ".status.finishedAt", "date", 1),
-    ("Age", ".metadata.creationTimestamp", "date", 0),
+    ("Failure", ".status.failure.reason", "string", 1),
+    MESSAGE_COLUMN,
 )
 
 

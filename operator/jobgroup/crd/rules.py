@@ -74,7 +74,9 @@ SPEC: list[Rule] = [
     # Not a rule of the list itself: its default, an empty list, must be valid there.
     on_create("size(self.jobs) > 0", message=str(EmptyGroupError()), fieldPath=".jobs"),
     on_create(
-        f"{_NAMES}.all(names, self.compensation.all(k, k in names))",
+        # The map fails if two jobs have the same name, which has an error of its own.
+        "(size(self.compensation) == 0"
+        f" || {_NAMES}.all(names, self.compensation.all(k, k in names)))",
         message="A compensation key does not match any job name",
         messageExpression=f"{_NAMES}.map(names, 'Compensation key \"'"
         " + self.compensation.filter(k, !(k in names))[0]"

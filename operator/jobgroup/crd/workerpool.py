@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from jobgroup.crd.custom_resource import RULES, build_crd, object_schema, status_schema
+from jobgroup.crd.custom_resource import (
+    MESSAGE_COLUMN,
+    REASON_COLUMN,
+    RULES,
+    build_crd,
+    object_schema,
+    status_schema,
+)
 from jobgroup.crd.structural import Schema, structural
 from jobgroup.model.names import LEDGER_QUEUE
 from jobgroup.resource.kinds import WORKERPOOL
@@ -15,9 +22,11 @@ _COLUMNS = (
     ("Active", ".status.jobs.active", "integer", 0),
     ("Replicas", ".status.replicas", "integer", 0),
     ("Ready", ".status.readyReplicas", "integer", 0),
-    ("Target", ".spec.scaleTargetRef.name", "string", 1),
-    ("Reason", ".status.lastScale.reason", "string", 1),
+    REASON_COLUMN,
     ("Age", ".metadata.creationTimestamp", "date", 0),
+    ("Target", ".spec.scaleTargetRef.name", "string", 1),
+    ("Last Scale", ".status.lastScale.reason", "string", 1),
+    MESSAGE_COLUMN,
 )
 
 _SPEC_RULES = [

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, ValidationError, field_validator
 
 from jobgroup.definition.options import NO_OPTIONS, JobOptions, Model, RetryOptions, undo_options
-from jobgroup.definition.validation import validation_error
+from jobgroup.definition.validation import may_be_newer, validation_error
 from jobgroup.errors import (
     EmptyGroupError,
     InvalidSpecError,
@@ -126,7 +126,8 @@ def parse_group(
             }
         )
     except ValidationError as error:
-        raise InvalidSpecError(validation_error(error)) from None
+        is_final = not may_be_newer(error)
+        raise InvalidSpecError(validation_error(error), is_final) from None
     for n, job_spec in enumerate(group.jobs):
         if job_spec.queueName == names.LEDGER_QUEUE:
             raise InvalidSpecError(f'jobs[{n}].queueName: "{names.LEDGER_QUEUE}" is reserved')

@@ -18,9 +18,19 @@ _MESSAGES = {
     ),
     "string_unicode": "Input should be valid Unicode without lone surrogates",
 }
+# The error types of pydantic for a field or a choice that a newer release may know.
+_NEWER = {"extra_forbidden", "literal_error"}
 # Fields of several types, and the names of the types in a location of pydantic.
 _UNIONS = {"backoff", "removeOnComplete", "removeOnFail"}
 _BRANCHES = {"Backoff", "Retention", "bool", "constrained-int"}
+
+
+def may_be_newer(error: ValidationError) -> bool:
+    """Return whether a newer release may accept the value: it has a field or choice unknown here.
+
+    All errors count, not only the first.
+    """
+    return any(each["type"] in _NEWER for each in error.errors(include_url=False))
 
 
 def validation_error(error: ValidationError) -> str:

@@ -29,9 +29,9 @@ def to_rfc3339(milliseconds: int) -> str:
     return time_of(milliseconds)[:19] + "Z"
 
 
-def sanitize(text: str) -> str:
-    """Return a worker's text as one printable line of valid UTF-8, at most MAX_REASON bytes."""
-    whole = printable(text[:MAX_REASON]).encode("utf-8", "replace")[:MAX_REASON]
+def sanitize(text: str, limit: int = MAX_REASON) -> str:
+    """Return a worker's text as one printable line of valid UTF-8, at most `limit` bytes."""
+    whole = printable(text[:limit]).encode("utf-8", "replace")[:limit]
     return whole.decode("utf-8", "ignore")
 
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from hashlib import sha1
 from typing import Any
 
-from jobgroup.model.snapshot import ENDED, GroupState
+from jobgroup.model.snapshot import ENDED, GroupState, JobFailure
 from jobgroup.resource import reasons
 from jobgroup.resource.conditions import Problem, sanitize, to_rfc3339
-from jobgroup.resource.status import CANCELLED, end_message, failure_message
+from jobgroup.resource.listeners import waiting_jobs_message
+from jobgroup.resource.status import CANCELLED, NONE, end_message, failure_message, ready_reason
 
 # The stored reason of a group that failed without a failed job -> the reason of its Event.
 _REQUESTS = {
@@ -35,7 +36,10 @@ class ResourceEvent:
 
 
 def events_since(
-    status: Mapping[str, Any], group: GroupState, names: Mapping[str, str]
+    status: Mapping[str, Any],
+    group: GroupState,
+    names: Mapping[str, str],
+    failures: Mapping[str, JobFailure] = NONE,
 ) -> list[ResourceEvent]:
     """Return the Events of what happened since this status was written."""
     before = status.get("state") or ""
@@ -46,7 +50,8 @@ def events_since(
         known = (counts.get("total", 0), counts.get("completed", 0), counts.get("failed", 0))
         if known == (group.undo_count, group.undone_count, group.undo_failed_count):
             return []
-        late = f"a job or undo finished after its group had ended: {end_message(group)}"
+        end = end_message(group, failures)
+        late = sanitize(f"a job or undo finished after its group had ended: {end}")
         return [ResourceEvent("Warning", reasons.LATE_CHANGE, late, which=late)]
     events = []
     if group.failed_at is not None and before not in ("COMPENSATING", *ENDED):
@@ -61,10 +66,21 @@ def events_since(
                 ResourceEvent("Normal", reasons.COMPENSATING, f"undoing the completed jobs: {done}")
             )
     if group.ended and group.undo_failed_count:
-        events.append(ResourceEvent("Warning", reasons.COMPENSATION_FAILED, end_message(group)))
+        message = end_message(group, failures)
+        events.append(ResourceEvent("Warning", reasons.COMPENSATION_FAILED, message))
     elif group.ended and group.undo_count:
         events.append(ResourceEvent("Normal", reasons.COMPENSATED, end_message(group)))
     return events
+
+
+def events_of_waiting_jobs(
+    status: Mapping[str, Any], waiting: Mapping[str, int]
+) -> list[ResourceEvent]:
+    """Return the Event of jobs that wait without a worker, unless the status reports some."""
+    if not waiting or ready_reason(status) == reasons.NO_WORKER:
+        return []
+    message, which = sanitize(waiting_jobs_message(waiting)), min(waiting)
+    return [ResourceEvent("Warning", reasons.NO_WORKER, message, which)]
 
 
 def events_of_problem(status: Mapping[str, Any], problem: Problem) -> list[ResourceEvent]:

@@ -75,7 +75,7 @@ def parse_resource(body: Mapping[str, Any]) -> tuple[Settings, Group]:
     """Return the settings and the group of an object; raise InvalidSpecError if it is invalid."""
     spec = body.get("spec")
     if not isinstance(spec, Mapping):
-        raise InvalidSpecError("spec: Input should be a mapping")
+        raise InvalidSpecError("spec: Input should be a mapping", is_final=False)
     check_size(spec)
     definition = JobGroupSpec.model_fields.keys() - Settings.model_fields.keys()
     try:
@@ -83,7 +83,8 @@ def parse_resource(body: Mapping[str, Any]) -> tuple[Settings, Group]:
             {field: value for field, value in spec.items() if field not in definition}
         )
     except ValidationError as error:
-        raise InvalidSpecError(f"spec.{validation_error(error)}") from None
+        # A known setting can be changed, and a newer release may know an unknown one.
+        raise InvalidSpecError(f"spec.{validation_error(error)}", is_final=False) from None
     group = parse_group(
         spec.get("name"),
         spec.get("jobs") or (),

@@ -11,7 +11,7 @@ from jobgroup.definition.options import Model
 from jobgroup.definition.spec import MAX_JOBS
 from jobgroup.model.snapshot import JobStatus, State
 from jobgroup.resource.conditions import MAX_REASON
-from jobgroup.resource.status import MAX_LINES
+from jobgroup.resource.status import MAX_LINE_REASON, MAX_LINES
 
 MAX_EVENTS = 10
 MAX_CONDITIONS = 16
@@ -20,6 +20,8 @@ ReportedState = Literal["PENDING", State]
 
 Count = Annotated[int, Field(ge=0, le=MAX_JOBS)]
 Short = Annotated[str, Field(max_length=63)]
+# The name of a queue and `:compensation`.
+UndoQueue = Annotated[str, Field(max_length=76)]
 Text = Annotated[str, Field(max_length=MAX_REASON)]
 JobName = Annotated[str, Field(max_length=253)]
 Id = Annotated[str, Field(max_length=256)]
@@ -52,6 +54,19 @@ class Failure(Model):
     )
 
 
+class JobLineFailure(Model):
+    """Why a job or an undo failed for good."""
+
+    name: JobName | None = Field(default=None, description="The name of the job that failed.")
+    queueName: UndoQueue | None = Field(default=None, description="Its queue.")  # noqa: N815
+    attemptsMade: Annotated[int, Field(ge=0)] | None = Field(  # noqa: N815
+        default=None, description="How many attempts were made; absent if unknown."
+    )
+    reason: Annotated[str, Field(max_length=MAX_LINE_REASON)] | None = Field(
+        default=None, description="The error of its worker, at most 512 bytes of it."
+    )
+
+
 class JobLine(Model):
     """The progress of one job."""
 
@@ -61,6 +76,12 @@ class JobLine(Model):
     status: JobStatus | None = Field(default=None, description="The progress of the job.")
     undo: Literal["pending", "completed", "failed"] | None = Field(
         default=None, description="The progress of its undo, if one was added."
+    )
+    failure: JobLineFailure | None = Field(
+        default=None, description="Why the job failed, for the first 10 that failed."
+    )
+    undoFailure: JobLineFailure | None = Field(  # noqa: N815
+        default=None, description="Why its undo failed, for the first 10 undos that failed."
     )
 
 

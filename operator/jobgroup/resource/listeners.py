@@ -8,7 +8,7 @@ part before the colon into the prefix.
 
 import base64
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from jobgroup.model.backlog import Backlog
 from jobgroup.model.names import undo_queue
@@ -23,6 +23,16 @@ def has_worker(prefix: str, queue: str, connections: Iterable[str]) -> bool:
     """Return whether a worker of this queue is connected."""
     names = _names(prefix, queue)
     return any(each.partition(":w:")[0] in names for each in connections)
+
+
+def queues_without_worker(
+    prefix: str, queues: Iterable[str], connections: Collection[str] | None
+) -> set[str]:
+    """Return the queues of which no worker is connected; none if Redis lists no connections."""
+    if connections is None:
+        return set()
+    heads = {each.partition(":w:")[0] for each in connections}
+    return {queue for queue in queues if heads.isdisjoint(_names(prefix, queue))}
 
 
 def _names(prefix: str, queue: str) -> set[str]:
@@ -61,17 +71,30 @@ def missing_workers_message(
     if connections is None:
         return ""
     waiting = Counter(undo_queue(job.queue_name) for job in jobs if job.undo == "pending")
-    unserved = [
-        (count, queue)
-        for queue, count in sorted(waiting.items())
-        if not has_worker(prefix, queue, connections)
-    ]
+    without = queues_without_worker(prefix, waiting, connections)
+    return _message("undo", {queue: waiting[queue] for queue in without})
+
+
+def waiting_jobs(jobs: Iterable[GroupJob], unserved: Collection[str]) -> Counter[str]:
+    """Return how many jobs of a group wait in each of the queues that have no worker."""
+    return Counter(
+        job.queue_name for job in jobs if job.status == "pending" and job.queue_name in unserved
+    )
+
+
+def waiting_jobs_message(waiting: Mapping[str, int]) -> str:
+    """Return a message that names the queues where jobs wait; it is empty if there are none."""
+    return _message("job", waiting)
+
+
+def _message(what: str, waiting: Mapping[str, int]) -> str:
+    unserved = [(count, queue) for queue, count in sorted(waiting.items())]
     if not unserved:
         return ""
     parts = [f"{count} in {queue}" for count, queue in unserved[1:MAX_NAMED]]
     if len(unserved) > MAX_NAMED:
         parts.append(f"more in {len(unserved) - MAX_NAMED} other queues")
     count, queue = unserved[0]
-    first = f"1 undo waits in {queue}" if count == 1 else f"{count} undos wait in {queue}"
+    first = f"1 {what} waits in {queue}" if count == 1 else f"{count} {what}s wait in {queue}"
     waits = ", ".join([first, *parts])
     return f"{waits}; {NO_WORKER}"

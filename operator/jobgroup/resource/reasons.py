@@ -21,6 +21,7 @@ from jobgroup.errors import (
 # Conditions of a JobGroup that has a group, or is about to have one.
 PENDING = "Pending"  # the group is not in Redis yet
 RUNNING = "Running"  # the jobs are in Redis
+NO_WORKER = "NoWorker"  # jobs wait in a queue that has no worker
 COMPENSATING = "Compensating"  # the group failed, and the undos of its completed jobs run
 COMPLETED = "Completed"  # every job completed
 FAILED = "Failed"  # the group failed, and every undo completed

@@ -7,9 +7,11 @@ need not be allowed to read those.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
-from jobgroup.model.snapshot import ENDED, GroupJob, GroupState
+from jobgroup.model.names import UNDO_SUFFIX, undo_id
+from jobgroup.model.snapshot import ENDED, GroupJob, GroupState, JobFailure
 from jobgroup.resource import reasons
 from jobgroup.resource.conditions import (
     Problem,
@@ -22,6 +24,12 @@ from jobgroup.resource.conditions import (
 MAX_LINES = 100
 # Each write of a status stores the whole object again, so a status is kept below 64 KB.
 MAX_LINES_BYTES = 40_000
+# How many failures of jobs, and of undos, a status explains, and how long each reason may be.
+MAX_FAILURES = 10
+MAX_LINE_REASON = 512
+# The same for a message.
+MAX_NAMED = 3
+MAX_NAMED_REASON = 200
 PENDING = "PENDING"
 
 # The stored reason of a group that was cancelled.
@@ -31,6 +39,8 @@ _REQUESTS = {
     CANCELLED: "a cancellation was requested",
     reasons.DEADLINE_EXCEEDED: "spec.activeDeadlineSeconds passed",
 }
+
+NONE: Mapping[str, JobFailure] = MappingProxyType({})
 
 # The order of the jobs: failed ones first, then those that need attention.
 _RANKS = {"failed": 0, "active": 1, "pending": 3, "completed": 4, "cancelled": 5}
@@ -46,23 +56,29 @@ def derive_status(
     names: Mapping[str, str] | None = None,
     problem: Problem | None = None,
     remark: str = "",
+    failures: Mapping[str, JobFailure] = NONE,
 ) -> dict[str, Any]:
     """Return the whole status; `names` are job names by id, `previous` is the current status.
 
+    `failures` are the known failures of jobs and undos by their ids.
+
     Without a group the state stays as it was, or is PENDING. A terminal status does not change if
     Redis is unavailable or has lost the group. Without a problem, `remark` is appended to the
-    message of the conditions.
+    message of the conditions: where jobs or undos wait without a worker.
     """
     if group is None and previous.get("state") in ENDED:
         if problem is None:
             return _with_observed_generation(generation, previous)
         if not problem.stalled:
             return dict(previous)
-    fields = _group_fields(group, jobs, names or {}) if group else {**_initial_fields(), **previous}
+    if group:
+        fields = _group_fields(group, jobs, names or {}, failures)
+    else:
+        fields = {**_initial_fields(), **previous}
     status = {**fields, "observedGeneration": generation}
     if group is None and status["state"] in ENDED:
         status.setdefault("finishedAt", to_rfc3339(now))
-    wanted = _conditions(status, group, problem, remark)
+    wanted = _conditions(status, group, problem, remark, failures)
     status["conditions"] = [
         with_transition_time(each, previous.get("conditions") or (), generation, now)
         for each in wanted
@@ -82,6 +98,14 @@ def skipped_state(before: str, group: GroupState) -> GroupState | None:
     )
 
 
+def ready_reason(status: Mapping[str, Any]) -> str:
+    """Return the reason of the condition Ready; empty if there is none."""
+    for each in status.get("conditions") or ():
+        if each.get("type") == "Ready":
+            return str(each.get("reason"))
+    return ""
+
+
 def _with_observed_generation(generation: int, previous: Mapping[str, Any]) -> dict[str, Any]:
     """Return the same status for a new generation of the object."""
     seen = {"observedGeneration": generation}
@@ -94,9 +118,12 @@ def _initial_fields() -> dict[str, Any]:
 
 
 def _group_fields(
-    group: GroupState, jobs: Sequence[GroupJob], names: Mapping[str, str]
+    group: GroupState,
+    jobs: Sequence[GroupJob],
+    names: Mapping[str, str],
+    failures: Mapping[str, JobFailure],
 ) -> dict[str, Any]:
-    lines = _lines(jobs, names)
+    lines = _lines(jobs, names, failures)
     status: dict[str, Any] = {
         "groupId": group.id,
         "state": group.state,
@@ -106,7 +133,7 @@ def _group_fields(
         "failedCount": group.failed_count,
         "cancelledCount": group.cancelled_count,
         "jobs": lines,
-        "events": _events(group, names),
+        "events": _events(group, names, failures),
         "startedAt": to_rfc3339(group.created_at),
     }
     if len(jobs) > len(lines):
@@ -132,12 +159,14 @@ def _group_fields(
     return status
 
 
-def _lines(jobs: Sequence[GroupJob], names: Mapping[str, str]) -> list[dict[str, Any]]:
+def _lines(
+    jobs: Sequence[GroupJob], names: Mapping[str, str], failures: Mapping[str, JobFailure]
+) -> list[dict[str, Any]]:
     """Return one entry for each job, in the order of _RANKS, as many as fit."""
     lines: list[dict[str, Any]] = []
     room = MAX_LINES_BYTES
     for job in sorted(jobs, key=_rank)[:MAX_LINES]:
-        line = _line(job, names)
+        line = _line(job, names, failures)
         room -= len(json.dumps(line)) + 2
         if room < 0:
             break
@@ -149,23 +178,71 @@ def _rank(job: GroupJob) -> int:
     return min(_RANKS[job.status], _UNDO_RANKS.get(job.undo, 9))
 
 
-def _line(job: GroupJob, names: Mapping[str, str]) -> dict[str, Any]:
-    line = {
+def _line(
+    job: GroupJob, names: Mapping[str, str], failures: Mapping[str, JobFailure]
+) -> dict[str, Any]:
+    line: dict[str, Any] = {
         "name": names.get(job.job_id, ""),
         "queueName": job.queue_name,
         "jobId": job.job_id,
         "status": job.status,
     }
-    return {**line, "undo": job.undo} if job.undo else line
+    if job.undo:
+        line["undo"] = job.undo
+    if job.status == "failed" and (failure := failures.get(job.job_id)):
+        line["failure"] = _failure_fields(failure)
+    if job.undo == "failed" and (failure := failures.get(undo_id(job.job_id))):
+        line["undoFailure"] = _failure_fields(failure)
+    return line
 
 
-def _events(group: GroupState, names: Mapping[str, str]) -> list[dict[str, str]]:
+def _failure_fields(failure: JobFailure) -> dict[str, Any]:
+    fields = {
+        "name": failure.name,
+        "queueName": failure.queue_name,
+        "attemptsMade": failure.attempts_made,
+        "reason": sanitize(failure.reason, MAX_LINE_REASON),
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def with_reported(
+    failures: Mapping[str, JobFailure], status: Mapping[str, Any]
+) -> dict[str, JobFailure]:
+    """Return the failures; one whose job is gone is taken from the current status, if it is there.
+
+    Retention removes jobs after their group has ended, and people remove undos.
+    """
+    reported = {}
+    for line in status.get("jobs") or ():
+        for field, its_id in (("failure", line["jobId"]), ("undoFailure", undo_id(line["jobId"]))):
+            if known := line.get(field):
+                name, queue = known.get("name", ""), known.get("queueName", "")
+                made, reason = known.get("attemptsMade", 0), known.get("reason", "")
+                reported[its_id] = JobFailure(its_id, name, queue, made, reason)
+    return {
+        its_id: failure if failure.name else reported.get(its_id, failure)
+        for its_id, failure in failures.items()
+    }
+
+
+def failure_line(failure: JobFailure, limit: int) -> str:
+    """Return in one line which job failed for good and why."""
+    made = failure.attempts_made
+    attempts = f" after {made} attempt{'s' if made > 1 else ''}" if made else ""
+    reason = sanitize(failure.reason, limit)
+    return f"{failure.name or failure.job_id} in {failure.queue_name} failed{attempts}: {reason}"
+
+
+def _events(
+    group: GroupState, names: Mapping[str, str], failures: Mapping[str, JobFailure]
+) -> list[dict[str, str]]:
     """Return the history of a group; each type occurs at most once."""
     events = [(group.created_at, "Created", f"{group.total_jobs} jobs created")]
     if group.failed_at is not None:
         events.append((group.failed_at, "Failing", failure_message(group, names)))
     if group.finished_at is not None:
-        events.append((group.finished_at, "Ended", end_message(group)))
+        events.append((group.finished_at, "Ended", end_message(group, failures)))
     return [
         {"time": to_rfc3339(time), "type": kind, "message": message}
         for time, kind, message in events
@@ -180,19 +257,45 @@ def failure_message(group: GroupState, names: Mapping[str, str]) -> str:
     return sanitize(f'job "{name}" failed: {group.reason}')
 
 
-def end_message(group: GroupState) -> str:
-    """Return in one line how a group ended."""
+def end_message(group: GroupState, failures: Mapping[str, JobFailure] = NONE) -> str:
+    """Return in one line how a group ended, and which of these failures are of undos."""
     if group.state == "COMPLETED":
         return f"all {group.total_jobs} jobs completed"
     if not group.undo_count:
         return "failed, nothing had to be undone"
+    return sanitize(f"failed, {_undone(group, failures)}")
+
+
+def _progress(group: GroupState, failures: Mapping[str, JobFailure]) -> str:
+    """Return in one line what a group that was given up waits for."""
+    parts = ["compensating"]
+    if group.undo_count:
+        parts.append(_undone(group, failures))
+    ended = group.completed_count + group.failed_count + group.cancelled_count
+    if left := group.total_jobs - ended:
+        parts.append(f"waiting for {left} job{'s' if left > 1 else ''} to end")
+    return sanitize(", ".join(parts))
+
+
+def _undone(group: GroupState, failures: Mapping[str, JobFailure]) -> str:
+    """Return how many undos completed, and which failed."""
     undone = f"{group.undone_count} of {group.undo_count} undone"
     failed = group.undo_failed_count
-    return f"failed, {undone}" + (f", {failed} could not be undone" if failed else "")
+    if not failed:
+        return undone
+    undos = [each for its_id, each in failures.items() if its_id.endswith(UNDO_SUFFIX)]
+    lines = [failure_line(each, MAX_NAMED_REASON) for each in undos[:MAX_NAMED]]
+    if lines and failed > len(lines):
+        lines.append(f"and {failed - len(lines)} more")
+    return f"{undone}, {failed} could not be undone" + (f": {'; '.join(lines)}" if lines else "")
 
 
 def _conditions(
-    status: Mapping[str, Any], group: GroupState | None, problem: Problem | None, remark: str
+    status: Mapping[str, Any],
+    group: GroupState | None,
+    problem: Problem | None,
+    remark: str,
+    failures: Mapping[str, JobFailure],
 ) -> list[dict[str, str]]:
     """Return the conditions: for kstatus, and for people who use `kubectl wait`."""
     state = status["state"]
@@ -200,7 +303,9 @@ def _conditions(
         reason, message = problem.reason, problem.message
         stalled = problem.stalled
     else:
-        reason, message, stalled = _summary(state, group)
+        reason, message, stalled = _summary(state, group, failures)
+        if remark and state == "ACTIVE":
+            reason = reasons.NO_WORKER
         message = f"{message}; {remark}" if remark else message
     ended = state in ENDED
     succeeded = state == "COMPLETED"
@@ -213,13 +318,18 @@ def _conditions(
         conditions.append(condition("Succeeded", succeeded, reason, message))
     if "groupId" in status and state not in (PENDING, "ACTIVE", "COMPLETED"):
         undos = status.get("compensation") or {"total": 0, "completed": 0}
-        undone = f"{undos['completed']} of {undos['total']} undone"
         whole = ended and undos["completed"] == undos["total"]
-        conditions.append(condition("Compensated", whole, reason, undone))
+        if undos["total"]:
+            message = f"{undos['completed']} of {undos['total']} undone"
+        elif ended:
+            message = "nothing had to be undone"
+        conditions.append(condition("Compensated", whole, reason, message))
     return conditions
 
 
-def _summary(state: str, group: GroupState | None) -> tuple[str, str, bool]:
+def _summary(
+    state: str, group: GroupState | None, failures: Mapping[str, JobFailure]
+) -> tuple[str, str, bool]:
     """Return the reason, the message and whether a person is needed."""
     if group is None:
         return reasons.PENDING, "the group has not been created yet", False
@@ -227,7 +337,7 @@ def _summary(state: str, group: GroupState | None) -> tuple[str, str, bool]:
     if state == "ACTIVE":
         return reasons.RUNNING, done, False
     if state == "COMPENSATING":
-        undone = f"{group.undone_count} of {group.undo_count} undone"
-        return reasons.COMPENSATING, f"compensating, {undone}", False
+        return reasons.COMPENSATING, _progress(group, failures), False
     ends = {"COMPLETED": reasons.COMPLETED, "FAILED": reasons.FAILED}
-    return ends.get(state, reasons.COMPENSATION_FAILED), end_message(group), state != "COMPLETED"
+    reason = ends.get(state, reasons.COMPENSATION_FAILED)
+    return reason, end_message(group, failures), state != "COMPLETED"

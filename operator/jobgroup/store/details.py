@@ -31,13 +31,7 @@ async def read_details(
 ) -> list[JobDetails]:
     """Add names, and the failures of the first jobs and the first undos that failed."""
     named = await read_fields(redis, [job.job_key for job in jobs], "name")
-    members = [(job.job_id, job.queue_name) for job in jobs if job.status == "failed"]
-    undos = [
-        (names.undo_id(job.job_id), names.undo_queue(job.queue_name))
-        for job in jobs
-        if job.undo == "failed"
-    ]
-    failures = await _failures(redis, prefix, [*members[:limit], *undos[:limit]])
+    failures = await read_failures(redis, prefix, jobs, limit)
     return [
         JobDetails(
             job, name or "", failures.get(job.job_id), failures.get(names.undo_id(job.job_id))
@@ -46,10 +40,17 @@ async def read_details(
     ]
 
 
-async def _failures(
-    redis: Redis, prefix: str, failed: Sequence[tuple[str, str]]
+async def read_failures(
+    redis: Redis, prefix: str, jobs: Sequence[GroupJob], limit: int
 ) -> dict[str, JobFailure]:
-    """Return why jobs failed, by their ids; each is given with its queue."""
+    """Return why the first jobs and the first undos failed, by their ids."""
+    members = [(job.job_id, job.queue_name) for job in jobs if job.status == "failed"]
+    undos = [
+        (names.undo_id(job.job_id), names.undo_queue(job.queue_name))
+        for job in jobs
+        if job.undo == "failed"
+    ]
+    failed = [*members[:limit], *undos[:limit]]
     keys = [names.job_key(prefix, queue, job_id) for job_id, queue in failed]
     found = {}
     for (job_id, queue), (name, attempts, reason) in zip(

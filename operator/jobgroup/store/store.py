@@ -22,13 +22,14 @@ from jobgroup.model.snapshot import (
     GroupJob,
     GroupState,
     JobDetails,
+    JobFailure,
     OwnedGroup,
     Settled,
     State,
     Totals,
 )
 from jobgroup.store.connection import UNAVAILABLE
-from jobgroup.store.details import read_details, read_fields
+from jobgroup.store.details import read_details, read_failures, read_fields
 from jobgroup.store.observer import SILENT, Observer
 from jobgroup.store.queues import Queues
 from jobgroup.store.replies import (
@@ -220,6 +221,10 @@ class Store:
     async def read_details(self, group_id: str, limit: int) -> list[JobDetails]:
         """Read the jobs of a group with their names and at most `limit` failures of each kind."""
         return await read_details(self.redis, self.prefix, await self.read_jobs(group_id), limit)
+
+    async def read_failures(self, jobs: Sequence[GroupJob], limit: int) -> dict[str, JobFailure]:
+        """Read why the first jobs and the first undos failed, at most `limit` of each, by id."""
+        return await read_failures(self.redis, self.prefix, jobs, limit)
 
     async def read_with(
         self, group_id: str, jobs: bool = False, incarnation: bool = False

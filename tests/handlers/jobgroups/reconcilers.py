@@ -4,6 +4,7 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from handlers.jobgroups.cache import ObjectCache
+from handlers.jobgroups.queue_watch import QueueWatch
 from handlers.jobgroups.reconciler import Reconciler
 from handlers.jobgroups.reporter import Reporter
 from handlers.jobgroups.steps import Steps
@@ -20,7 +21,8 @@ def build_reconciler(
 ) -> Reconciler:
     """Build a reconciler as startup does, with a work queue of its own."""
     cache = cache or ObjectCache()
-    reporter = Reporter(api, store, cache)
+    watch = QueueWatch(store, cache)
+    reporter = Reporter(api, store, cache, watch)
     steps = Steps(api, store, cache, reporter, "cluster", is_leader)
     queue = WorkQueue(attrgetter("namespace"), attrgetter("is_large"))
-    return Reconciler(api, store, cache, reporter, steps, queue)
+    return Reconciler(api, store, cache, reporter, steps, queue, watch)

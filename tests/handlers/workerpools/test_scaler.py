@@ -15,7 +15,7 @@ from handlers.kube.refs import Ref
 from handlers.kube.workqueue import WorkQueue
 from handlers.workerpools.controller import WORKERS, PoolController
 from handlers.workerpools.pool import Pool
-from handlers.workerpools.scaler import Scaler
+from handlers.workerpools.scaler import Scaler, settle_seconds
 from handlers.workerpools.targets import Targets
 from handlers.workerpools.worker_check import WorkerCheck
 from jobgroup.model.backlog import Backlog
@@ -85,6 +85,15 @@ async def test_a_failed_read_does_not_make_a_workload_fresh() -> None:
     for _ in range(3):
         with pytest.raises(ApiError, match="overloaded"):
             await scaler.scale(pool, NOTHING)
+
+
+@pytest.mark.parametrize(("minutes", "seconds"), [(0, 2), (1, 5), (60, 5)])
+def test_a_workload_whose_replicas_are_not_ready_is_read_every_few_seconds(
+    minutes: int, seconds: int
+) -> None:
+    pool = Pool(*pool_of("mail", "mail"), scaled_at=time.monotonic() - minutes * 60)
+    assert settle_seconds(pool, Workload("/path", "1", 3, 1)) == pytest.approx(seconds)
+    assert settle_seconds(pool, Workload("/path", "1", 3, 3)) is None
 
 
 async def test_the_controller_stops_although_a_call_suppressed_the_cancellation() -> None:

@@ -76,6 +76,8 @@ def test_conditions_never_contradict_each_other(status: dict[str, Any]) -> None:
         assert each["observedGeneration"] == status["observedGeneration"] == 1
 
 
+# A job failed, and three are active.
+WAITS = replace(COMPENSATING, completed_count=0, cancelled_count=0, undo_count=0, undone_count=0)
 PEOPLE = ("Finished", "Succeeded", "Compensated")
 
 
@@ -109,6 +111,12 @@ def test_the_conditions_for_people(
     [
         (group(completed_count=1), "Running", "1 of 4 jobs completed"),
         (COMPENSATING, "Compensating", "compensating, 1 of 2 undone"),
+        (WAITS, "Compensating", "compensating, waiting for 3 jobs to end"),
+        (
+            replace(COMPENSATING, cancelled_count=0),
+            "Compensating",
+            "compensating, 1 of 2 undone, waiting for 1 job to end",
+        ),
         (COMPLETED, "Completed", "all 4 jobs completed"),
         (FAILED, "Failed", "failed, 2 of 2 undone"),
         (group("FAILED", finished_at=9_000), "Failed", "failed, nothing had to be undone"),
@@ -123,6 +131,20 @@ def test_the_reason_and_message_of_ready(state: GroupState, reason: str, message
     ready = derive(state)["conditions"][0]
     assert (ready["type"], ready["reason"], ready["message"]) == ("Ready", reason, message)
     assert not state.ended or end_message(state) == message
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        (WAITS, "compensating, waiting for 3 jobs to end"),
+        (COMPENSATING, "1 of 2 undone"),
+        (group("FAILED", finished_at=9_000), "nothing had to be undone"),
+    ],
+)
+def test_the_message_of_compensated(state: GroupState, message: str) -> None:
+    assert [
+        each["message"] for each in derive(state)["conditions"] if each["type"] == "Compensated"
+    ] == [message]
 
 
 def test_a_problem_is_in_every_condition_and_changes_nothing_else() -> None:

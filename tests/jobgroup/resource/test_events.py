@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from jobgroup.model.snapshot import GroupState
+from jobgroup.model.snapshot import GroupState, JobFailure
 from jobgroup.resource.conditions import MAX_REASON, Problem, sanitize
 from jobgroup.resource.events import (
     ResourceEvent,
     events_of_problem,
+    events_of_waiting_jobs,
     events_since,
     to_kubernetes_event,
 )
@@ -48,6 +49,7 @@ WELL = ResourceEvent("Normal", "Compensated", "failed, 2 of 2 undone")
 BADLY = ResourceEvent(
     "Warning", "CompensationFailed", "failed, 1 of 2 undone, 1 could not be undone"
 )
+CLOSED = JobFailure("g-1-undo", "refund", "q:compensation", 3, "bank closed")
 CANCELLED = ResourceEvent("Normal", "Cancelled", "a cancellation was requested")
 EXPIRED = ResourceEvent("Warning", "DeadlineExceeded", "spec.activeDeadlineSeconds passed")
 
@@ -98,6 +100,26 @@ def test_a_change_after_the_end_is_one_event() -> None:
         ResourceEvent("Warning", "LateChange", late, late)
     ]
     assert events_since({"state": "FAILED"}, NOTHING_DONE, NAMES) == []
+    again = replace(HALF_UNDONE, undone_count=0, undo_failed_count=2)
+    (event,) = events_since(status, again, NAMES, {"g-1-undo": CLOSED})
+    assert event.message.endswith(
+        "refund in q:compensation failed after 3 attempts: bank closed; and 1 more"
+    )
+
+
+def test_the_event_of_waiting_jobs_is_posted_once() -> None:
+    (event,) = events_of_waiting_jobs({}, {"mail": 2, "stock": 1})
+    assert event.message.startswith("2 jobs wait in mail, 1 in stock; no worker")
+    assert (event.kind, event.reason, event.which) == ("Warning", "NoWorker", "mail")
+    reported = {"conditions": [{"type": "Ready", "reason": "NoWorker"}]}
+    assert events_of_waiting_jobs(reported, {"mail": 1}) == []
+    assert events_of_waiting_jobs({}, {}) == []
+
+
+def test_the_event_of_a_failed_undo_names_it() -> None:
+    (event,) = events_since({"state": "COMPENSATING"}, HALF_UNDONE, NAMES, {"g-1-undo": CLOSED})
+    said = "refund in q:compensation failed after 3 attempts: bank closed"
+    assert event == replace(BADLY, message=f"{BADLY.message}: {said}")
 
 
 def test_a_job_without_a_name_is_named_by_its_id() -> None:

@@ -111,6 +111,38 @@ def test_the_message_of_an_invalid_spec(spec: Any, sentence: str) -> None:
     assert refusal(spec) == sentence
 
 
+TOO_LONG = {**JOB, "opts": {"attempts": 9, "backoff": EXPONENTIAL}}
+UNKNOWN = {**JOB, "after": "reserve"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_final"),
+    [
+        # Immutable fields.
+        ({"jobs": []}, True),
+        ({"jobs": [JOB, JOB]}, True),
+        ({"jobs": [TOO_LONG]}, True),
+        ({"jobs": [JOB], "compensation": {"ship": {"name": "undo"}}}, True),
+        ({"jobs": [{**JOB, "data": "x" * MAX_SPEC}]}, True),
+        # Fields and choices that a newer release may know.
+        ({"jobs": [UNKNOWN]}, False),
+        ({"jobs": [TOO_LONG, UNKNOWN]}, False),
+        ({"jobs": [JOB], "compensation": {"charge": {"name": "undo", "when": "Failed"}}}, False),
+        ({"jobs": [JOB], "retries": 3}, False),
+        # Fields that can be changed.
+        ({"jobs": [JOB], "deletionPolicy": "Keep"}, False),
+        ({"jobs": [JOB], "activeDeadlineSeconds": 0}, False),
+        (None, False),
+    ],
+)
+def test_a_refusal_is_final_if_only_known_immutable_fields_are_at_fault(
+    spec: Any, is_final: bool
+) -> None:
+    with pytest.raises(InvalidSpecError) as caught:
+        parse(spec)
+    assert caught.value.is_final is is_final
+
+
 def test_a_spec_above_the_size_limit_is_refused() -> None:
     spec = {"jobs": [JOB | {"data": ""}]}
     room = MAX_SPEC - len('{"jobs":[{"name":"charge","queueName":"payments","data":""}]}')

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobgroup.model.snapshot import GroupJob
+from jobgroup.model.snapshot import GroupJob, JobFailure
 from jobgroup.resource.conditions import Problem
 from jobgroup.resource.jobgroup_status import EventLine, JobGroupStatus
 from jobgroup.resource.status import derive_status
@@ -45,7 +45,13 @@ FAILED = {
 def test_a_derived_status_fits_the_schema(state: str, fields: dict[str, Any]) -> None:
     many = [GroupJob(f"g-{n}", f"bull:q:g-{n}", "pending", "q") for n in range(4, 2000)]
     names = {f"g-{n}": "x" * 253 for n in range(2000)}
-    status = derive_status(3, {}, 5_000, group(state, **fields), [*JOBS, *many], names)
+    failures = {
+        its_id: JobFailure(its_id, "undo", "q:compensation", 3, LONG)
+        for its_id in ("g-0", "g-2-undo")
+    }
+    jobs = [*JOBS, *many]
+    status = derive_status(3, {}, 5_000, group(state, **fields), jobs, names, failures=failures)
+    assert {"failure", "undoFailure"} <= {field for line in status["jobs"] for field in line}
     assert JobGroupStatus.model_validate_json(json.dumps(status)).state == state
 
 

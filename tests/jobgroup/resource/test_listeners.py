@@ -14,6 +14,8 @@ from jobgroup.resource.listeners import (
     has_worker,
     is_unserved,
     missing_workers_message,
+    waiting_jobs,
+    waiting_jobs_message,
 )
 
 
@@ -93,6 +95,20 @@ def test_queues_without_workers_are_named(
     undos: list[GroupJob], connections: Collection[str] | None, said: str
 ) -> None:
     assert missing_workers_message("bull", undos, connections) == said
+
+
+def test_only_jobs_that_wait_in_unserved_queues_count() -> None:
+    members = [
+        GroupJob("g-0", "bull:mail:g-0", "pending", "mail"),
+        GroupJob("g-1", "bull:mail:g-1", "pending", "mail"),
+        GroupJob("g-2", "bull:mail:g-2", "active", "mail"),
+        GroupJob("g-3", "bull:stock:g-3", "pending", "stock"),
+        GroupJob("g-4", "bull:pay:g-4", "pending", "pay"),
+    ]
+    waiting = waiting_jobs(members, {"mail", "stock"})
+    message = f"2 jobs wait in mail, 1 in stock; {NO_WORKER}"
+    assert waiting_jobs_message(waiting) == message
+    assert waiting_jobs_message(waiting_jobs(members, ())) == ""
 
 
 NOTHING = Backlog(True, False, 0, 0, 0, 0, 0, None, "1-0")

@@ -2,13 +2,21 @@
 
 import json
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
-from jobgroup.model.snapshot import GroupJob, GroupState, JobStatus, UndoStatus
+from jobgroup.model.names import undo_id
+from jobgroup.model.snapshot import GroupJob, GroupState, JobFailure, JobStatus, UndoStatus
 from jobgroup.resource.conditions import Problem, to_rfc3339
-from jobgroup.resource.status import derive_status, failure_message, skipped_state
+from jobgroup.resource.status import (
+    MAX_FAILURES,
+    derive_status,
+    end_message,
+    failure_message,
+    skipped_state,
+    with_reported,
+)
 from tests.builders import group
 from tests.jobgroup.resource.statuses import (
     AWAY,
@@ -49,6 +57,12 @@ def test_the_status_without_a_group() -> None:
     }
 
 
+FAILURES = {
+    "g-1": JobFailure("g-1", "charge", "q", 1, "declined"),
+    "g-2-undo": JobFailure("g-2-undo", "recall", "q:compensation", 3, "out of reach"),
+}
+
+
 def test_the_status_of_a_group_has_every_field() -> None:
     lines = [
         job(0, "completed", "completed"),
@@ -56,7 +70,7 @@ def test_the_status_of_a_group_has_every_field() -> None:
         job(2, "completed", "failed"),
         job(3, "cancelled"),
     ]
-    status = derive_status(7, {}, NOW, HALF_UNDONE, lines, NAMES)
+    status = derive_status(7, {}, NOW, HALF_UNDONE, lines, NAMES, failures=FAILURES)
     conditions = status.pop("conditions")
     assert [(each["type"], each["status"], each["reason"]) for each in conditions] == [
         ("Ready", "False", "CompensationFailed"),
@@ -65,11 +79,14 @@ def test_the_status_of_a_group_has_every_field() -> None:
         ("Succeeded", "False", "CompensationFailed"),
         ("Compensated", "False", "CompensationFailed"),
     ]
-    assert {each["message"] for each in conditions} == {
-        "failed, 1 of 2 undone, 1 could not be undone",
-        "1 of 2 undone",
-    }
+    end = (
+        "failed, 1 of 2 undone, 1 could not be undone:"
+        " recall in q:compensation failed after 3 attempts: out of reach"
+    )
+    assert {each["message"] for each in conditions} == {end, "1 of 2 undone"}
     line = {"queueName": "q"}
+    declined = {"name": "charge", **line, "attemptsMade": 1, "reason": "declined"}
+    recall = {"name": "recall", "queueName": "q:compensation", "attemptsMade": 3}
     assert status == {
         "groupId": "g",
         "state": "FAILED_COMPENSATION",
@@ -87,8 +104,21 @@ def test_the_status_of_a_group_has_every_field() -> None:
             "attemptsMade": 3,
         },
         "jobs": [
-            {**line, "name": "charge", "jobId": "g-1", "status": "failed"},
-            {**line, "name": "ship", "jobId": "g-2", "status": "completed", "undo": "failed"},
+            {
+                **line,
+                "name": "charge",
+                "jobId": "g-1",
+                "status": "failed",
+                "failure": declined,
+            },
+            {
+                **line,
+                "name": "ship",
+                "jobId": "g-2",
+                "status": "completed",
+                "undo": "failed",
+                "undoFailure": {**recall, "reason": "out of reach"},
+            },
             {**line, "name": "reserve", "jobId": "g-0", "status": "completed", "undo": "completed"},
             {**line, "name": "mail", "jobId": "g-3", "status": "cancelled"},
         ],
@@ -102,7 +132,7 @@ def test_the_status_of_a_group_has_every_field() -> None:
             {
                 "time": "1970-01-01T00:00:09Z",
                 "type": "Ended",
-                "message": "failed, 1 of 2 undone, 1 could not be undone",
+                "message": end,
             },
         ],
         "startedAt": "1970-01-01T00:00:01Z",
@@ -138,6 +168,46 @@ def test_fields_of_events_that_did_not_happen_are_absent(
 )
 def test_the_failure_message(state: GroupState, sentence: str) -> None:
     assert failure_message(state, NAMES) == sentence
+
+
+def undo_failure(n: int, **fields: Any) -> JobFailure:
+    failure = JobFailure(f"g-{n}-undo", "recall", "q:compensation", 1, f"reason {n}")
+    return replace(failure, **fields)
+
+
+@pytest.mark.parametrize(
+    ("failures", "named"),
+    [
+        ([], ""),
+        ([undo_failure(0, attempts_made=2)], ": recall in q:compensation failed after 2 attempts"),
+        # Its name and attempts are unknown if its queue no longer has it.
+        ([undo_failure(0, name="", attempts_made=0)], ": g-0-undo in q:compensation failed: "),
+        ([undo_failure(n) for n in range(2)], "reason 1; and 3 more"),
+        ([undo_failure(n) for n in range(5)], "reason 2; and 2 more"),
+    ],
+)
+def test_the_message_names_the_undos_that_failed(failures: list[JobFailure], named: str) -> None:
+    known = {"g-1": FAILURES["g-1"], **{each.job_id: each for each in failures}}
+    ended = replace(HALF_UNDONE, undo_count=6, undo_failed_count=5)
+    message = end_message(ended, known)
+    assert message.startswith("failed, 1 of 6 undone, 5 could not be undone" + ":" * bool(failures))
+    assert named in message
+    assert "declined" not in message
+    running = derive_status(1, {}, NOW, replace(ended, state="COMPENSATING"), failures=known)
+    assert running["conditions"][0]["message"] == "compensating" + message.removeprefix("failed")
+
+
+def test_a_failure_stays_in_the_status_after_its_job_was_removed() -> None:
+    jobs = [job(1, "failed"), job(2, "completed", "failed")]
+    before = derive_status(1, {}, NOW, HALF_UNDONE, jobs, NAMES, failures=FAILURES)
+    gone = {
+        its_id: replace(each, name="", attempts_made=0, reason="unknown")
+        for its_id, each in FAILURES.items()
+    }
+    assert with_reported(gone, {}) == gone
+    assert with_reported(gone, before) == FAILURES
+    retried = {**FAILURES, "g-1": replace(FAILURES["g-1"], reason="declined again")}
+    assert with_reported(retried, before) == retried
 
 
 @pytest.mark.parametrize("ended", [COMPLETED, FAILED, HALF_UNDONE])
@@ -217,6 +287,15 @@ def test_a_status_never_exceeds_64_kb(char: str, reason: str) -> None:
     names = {f"{uid}-{n}": f"{n:04}{char * 249}" for n in many}
     jobs = [GroupJob(f"{uid}-{n}", "", "completed", "q" * 63, "completed") for n in many]
     state = replace(HALF_UNDONE, id=uid, total_jobs=2_000, failed_job_id=f"{uid}-7", reason=reason)
+    failed = [replace(each, status="failed", undo="failed") for each in jobs]
+    failures = {
+        its_id: JobFailure(its_id, names[each.job_id], "q" * 75, 10**9, reason)
+        for each in failed[:MAX_FAILURES]
+        for its_id in (each.job_id, undo_id(each.job_id))
+    }
+    explained = derive_status(10**9, {}, NOW, state, failed, names, failures=failures)
+    assert len(json.dumps(explained)) <= 65_536
+    assert "undoFailure" in explained["jobs"][0]
     status = derive_status(10**9, {}, NOW, state, jobs, names)
     assert len(json.dumps(status)) <= 65_536
     assert status["jobsOmitted"] + len(status["jobs"]) == 2_000
@@ -230,10 +309,21 @@ def test_a_status_never_exceeds_64_kb(char: str, reason: str) -> None:
 def test_hostile_text_is_sanitized(reason: str) -> None:
     names = {"g-1": reason[:253]}
     told = derive_status(1, {}, NOW, replace(FAILED, reason=reason), [], names)
+    undo = JobFailure("g-2-undo", reason[:253], "q:compensation", 1, reason)
+    undos = derive_status(
+        1,
+        {},
+        NOW,
+        HALF_UNDONE,
+        [job(2, "completed", "failed")],
+        names,
+        failures={"g-2-undo": undo},
+    )
+    assert is_harmless(undos["jobs"][0]["undoFailure"].get("reason", ""))
     given_up = derive(replace(FAILED, reason=reason, failed_job_id=""))
     problem = derive(problem=Problem("InvalidSpec", reason))
     assert is_harmless(told["failure"]["reason"])
-    for status in (told, given_up, problem):
+    for status in (told, undos, given_up, problem):
         texts = [each["message"] for each in (*status.get("events", ()), *status["conditions"])]
         assert all(map(is_harmless, texts))
         assert len(status.get("events", ())) <= 10

@@ -48,7 +48,13 @@ def test_too_many_jobs_and_two_of_a_name_are_refused(kubectl: Kubectl) -> None:
     body = job_group(2)
     body["spec"]["jobs"] = [first(body)] * 2
     body["spec"]["compensation"] = {}
-    assert 'spec.jobs[1]: Duplicate value: {"name":' in kubectl.refusal(body)
+    duplicate = 'is invalid: spec.jobs[1]: Duplicate value: {"name":'
+    assert duplicate in kubectl.refusal(body)
+    assert "insert failed" not in kubectl.refusal(body)
+    body["spec"]["compensation"] = {first(body)["name"]: {"name": "undo"}}
+    refusal = kubectl.refusal(body)
+    assert duplicate.partition("spec.")[2] in refusal
+    assert "already exists evaluating rule: A compensation key does not match" in refusal
 
 
 @pytest.mark.parametrize("data", [None, True, 7, 9.5, "text", [1, [None]], {}, {"a": {"b": None}}])
@@ -142,6 +148,9 @@ def test_larger_objects_are_refused_by_kubectl_the_operator_or_the_server(kubect
     larger = padded(3, 1600 * 1024)
     larger["metadata"]["name"] = "larger"
     assert "is too large" in kubectl.refusal(larger, "--server-side")
+    largest = padded(3, 2900 * 1024)
+    largest["metadata"]["name"] = "largest"
+    assert "ResourceExhausted" in kubectl.refusal(largest, "--server-side")
 
 
 def test_two_managers_share_an_object(kubectl: Kubectl) -> None:
@@ -201,17 +210,31 @@ def test_what_kubectl_get_shows(kubectl: Kubectl) -> None:
         groupId="123",
         failure={"jobName": "charge", "reason": "no money", "attemptsMade": 3},
         finishedAt="2026-01-01T00:00:00Z",
+        conditions=[
+            {
+                "type": "Ready",
+                "status": "False",
+                "reason": "Failed",
+                "message": "failed, 1 of 1 undone",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+        ],
     )
     for name in ("jg", "jobgroups"):
         head, row = columns(kubectl("get", name))
         assert [cell.strip() for cell in head] == [
-            *("NAME", "STATE", "PROGRESS", "UNDONE", "FAILED JOB", "AGE")
+            *("NAME", "STATE", "PROGRESS", "UNDONE", "FAILED JOB", "REASON", "AGE")
         ]
-        assert [cell.strip() for cell in row][:5] == ["order", "FAILED", "1/2", "1/1", "charge"]
+        assert [cell.strip() for cell in row][:6] == [
+            *("order", "FAILED", "1/2", "1/1", "charge", "Failed")
+        ]
     assert "jobgroup.jobgroups.dev/order" in kubectl("get", "sagas", "-o", "name").split()
     head, row = columns(kubectl("get", "jg", "-o", "wide"))
-    assert [cell.strip() for cell in head][5:] == ["REASON", "GROUP ID", "FINISHED", "AGE"]
-    assert [cell.strip() for cell in row][5:7] == ["no money", "123"]
+    assert [cell.strip() for cell in head][6:] == [
+        *("AGE", "GROUP ID", "FINISHED", "FAILURE", "MESSAGE")
+    ]
+    assert [cell.strip() for cell in row][7] == "123"
+    assert [cell.strip() for cell in row][9:] == ["no money", "failed, 1 of 1 undone"]
     kubectl.apply(job_group(name="other"))
     found = kubectl("get", "jg", "--field-selector", "status.state=FAILED", "-o", "name")
     assert found.split() == ["jobgroup.jobgroups.dev/order"]

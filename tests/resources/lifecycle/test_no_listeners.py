@@ -1,6 +1,7 @@
-"""A JobGroup reports undos that wait without a worker, until there is one."""
+"""A JobGroup reports jobs and undos that wait without a worker, until there is one."""
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -11,8 +12,10 @@ from testbed.servers.stock import StockClient, fails_for_good, hangs
 from testbed.support.fixtures import ClientStarter, QueueNamer
 from testbed.support.resources import Resources, manifest, until
 from testbed.support.sagas import job, undo
+from testbed.support.stages import PAY, Stage
 from testbed.support.waiting import eventually
 
+HASTY = Path(__file__).with_name("hasty_operator.py")
 Worker = Callable[..., Awaitable[StockClient]]
 
 
@@ -41,6 +44,30 @@ async def test_undos_without_a_worker_are_reported(resources: Resources, worker:
     )
     await client.release("refund")
     resources.reaches("order", state="FAILED", undone="3/3")
+
+
+async def test_jobs_without_a_worker_are_reported_until_there_is_one(stage: Stage) -> None:
+    resources = stage.resources
+    client = await stage.client()
+    await client.work("payments")
+    wrong = f"1 of 2 jobs completed; 1 job waits in shiping; {NO_WORKER}"
+    event = ("Warning", "NoWorker", f"1 job waits in shiping; {NO_WORKER}")
+    with stage.operator(script=HASTY):
+        resources.apply(manifest("order", PAY, job("ship", "shiping")))
+        until(lambda: said(resources) == [wrong] * 2, lambda: f"it says {said(resources)}")
+        resources.condition("order", "Reconciling", "True", "NoWorker")
+        assert resources.events("order") == [event]
+    version = resources.get("order")["metadata"]["resourceVersion"]
+    with stage.operator(script=HASTY):
+        # When another object is reported, this one was reconciled by the new process.
+        resources.apply(manifest("next", job("ship", "shiping")))
+        resources.condition("next", "Reconciling", "True", "NoWorker")
+        assert resources.get("order")["metadata"]["resourceVersion"] == version
+        assert resources.events("order") == [event]
+        await client.work("shiping", {"ship": hangs()}, concurrency=2)
+        resources.condition("order", "Reconciling", "True", "Running")
+        await client.release("ship")
+        resources.reaches("order", state="COMPLETED")
 
 
 @pytest.mark.parametrize("name", ["payments", "payments:compensation"])

@@ -11,6 +11,8 @@ from testbed.servers.stock import Behaviour, StockClient, fails, fails_for_good,
 from testbed.support.resources import Resources, manifest
 from testbed.support.sagas import job, undo
 from testbed.support.stages import Stage
+from testbed.support.waiting import wait_for
+from tests.resources.fixtures import Shared
 from tests.resources.looking import SOON, Starter, keys_with, own
 
 SUCCESS: dict[str, Behaviour] = {}
@@ -96,8 +98,10 @@ async def test_the_columns_show_state_and_progress(resources: Resources, worker:
     await run(resources, await worker("bullmq5"), FAILURE)
     resources.reaches("order", state="FAILED")
     head, line = resources.kubectl("get", "jg").splitlines()
-    assert head.split() == ["NAME", "STATE", "PROGRESS", "UNDONE", "FAILED", "JOB", "AGE"]
-    assert line.split()[:5] == ["order", "FAILED", "1/2", "1/1", "notify"]
+    assert head.split() == [
+        *("NAME", "STATE", "PROGRESS", "UNDONE", "FAILED", "JOB", "REASON", "AGE")
+    ]
+    assert line.split()[:6] == ["order", "FAILED", "1/2", "1/1", "notify", "Failed"]
     assert "no such address" in resources.kubectl("get", "jg", "-o", "wide")
 
 
@@ -138,12 +142,29 @@ async def test_a_cancelled_group_that_ends_at_once_reports_compensating_first(
     ]
 
 
-async def test_an_undo_that_fails_posts_a_warning(resources: Resources, worker: Starter) -> None:
+async def test_an_undo_that_fails_is_named_in_status_condition_event_and_log(
+    resources: Resources, worker: Starter, shared: Shared
+) -> None:
     await run(resources, await worker("bullmq5"), NOT_UNDONE)
-    resources.reaches("order", state="FAILED_COMPENSATION")
+    status = resources.reaches("order", state="FAILED_COMPENSATION")
+    (payments,) = own(resources, "payments")
+    end = (
+        "failed, 0 of 1 undone, 1 could not be undone:"
+        f" refund in {payments}:compensation failed after 2 attempts: bank closed"
+    )
+    lines = {line["name"]: line for line in status["jobs"]}
+    assert lines["charge"]["undoFailure"] == {
+        "name": "refund",
+        "queueName": f"{payments}:compensation",
+        "attemptsMade": 2,
+        "reason": "bank closed",
+    }
+    assert lines["notify"]["failure"]["reason"] == "no such address"
+    assert resources.stalls("order", "CompensationFailed") == end
+    wait_for(lambda: f"CompensationFailed: {end}" in shared.operator.log)
     assert resources.events("order") == [
         ("Normal", "Compensating", "undoing the completed jobs: 1 of 2 jobs had completed"),
-        ("Warning", "CompensationFailed", "failed, 0 of 1 undone, 1 could not be undone"),
+        ("Warning", "CompensationFailed", end),
         ("Warning", "Failed", 'job "notify" failed: no such address'),
     ]
 

@@ -5,18 +5,21 @@ Also groups without an object, and clusters that share a Redis.
 
 import json
 import secrets
+from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
+import pytest
 from redis import Redis
 
 from jobgroup import JobGroups
-from testbed.servers.apiserver import ApiServer
+from testbed.servers.apiserver import ApiServer, KubectlError
 from testbed.servers.stock import StockClient, fails_for_good
-from testbed.support.resources import Resources, manifest, until
+from testbed.support.resources import Resources, install_crds, manifest, until
 from testbed.support.sagas import job, undo
 from testbed.support.scrapes import Scrape
 from testbed.support.stages import LOSE, PAY, Stage
+from testbed.support.waiting import wait_for
 from tests.resources.fixtures import PREFIX, Shared
 from tests.resources.looking import (
     Starter,
@@ -32,6 +35,8 @@ from tests.resources.looking import (
 )
 
 UNDOS = {"charge": undo("refund")}
+# With 50 attempts, it would exceed the limit of an hour.
+GROWING = {"type": "exponential", "delay": 1000}
 
 
 async def half_done(island: Stage) -> tuple[StockClient, str]:
@@ -196,8 +201,7 @@ def test_a_backoff_that_grows_too_long_is_refused_by_the_operator(
     resources: Resources, store: Redis
 ) -> None:
     (payments,) = own(resources, "payments")
-    backoff = {"type": "exponential", "delay": 1000}
-    resources.apply(manifest("order", job("charge", payments, attempts=50, backoff=backoff)))
+    resources.apply(manifest("order", job("charge", payments, attempts=50, backoff=GROWING)))
     said = resources.stalls("order", "InvalidSpec")
     assert "exponential backoff from 1000 ms would wait longer than 3600000 ms" in said
     is_refused(resources, store, payments)
@@ -215,13 +219,63 @@ def test_a_spec_that_is_too_big_is_refused_by_the_operator(
 
 
 def is_refused(resources: Resources, store: Redis, queue: str) -> None:
-    """Check that an object has neither a group nor a finalizer."""
+    """Check that an object is finished, and has neither a group nor a finalizer."""
     meta = resources.get("order")["metadata"]
     assert "finalizers" not in meta
-    assert resources.status("order")["state"] == "PENDING"
+    resources.kubectl("wait", "--for=condition=Finished", "jobgroup/order", "--timeout=60s")
+    assert resources.condition("order", "Succeeded", "False", "InvalidSpec")
+    assert resources.status("order")["state"] == "FAILED"
     assert keys_with(store, queue) == traces(store, meta["uid"]) == []
     resources.delete("order")
     resources.goes("order")
+
+
+def test_a_refused_object_is_deleted_after_its_time_to_live(resources: Resources) -> None:
+    unfit = job("charge", "payments", attempts=50, backoff=GROWING)
+    resources.apply(manifest("order", unfit, ttlSecondsAfterFinished=3600))
+    resources.stalls("order", "InvalidSpec")
+    resources.patch("order", ttlSecondsAfterFinished=0)
+    resources.goes("order")
+
+
+@pytest.mark.parametrize("field", [{"retries": 3}, {"deletionPolicy": "Keep"}])
+def test_an_object_that_a_newer_release_may_accept_is_not_finished(
+    stage: Stage, newer_crd: None, field: dict[str, Any]
+) -> None:
+    resources = stage.resources
+    resources.apply(manifest("order", job("charge", "payments"), **field))
+    with stage.operator():
+        resources.stalls("order", "InvalidSpec")
+        assert resources.status("order")["state"] == "PENDING"
+        assert resources.condition("order", "Finished", "False", "InvalidSpec")
+        # Once the field is removed, the group runs.
+        resources.patch("order", **dict.fromkeys(field))
+        resources.reaches("order", state="ACTIVE")
+
+
+@pytest.fixture
+def newer_crd(stage: Stage) -> Iterator[None]:
+    """Install a CRD with a field and a choice that this release does not know."""
+    api, name = stage.api, "jobgroups.jobgroups.dev"
+    place = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties"
+    newer = [
+        {"op": "add", "path": f"{place}/retries", "value": {"type": "integer"}},
+        {"op": "add", "path": f"{place}/deletionPolicy/enum/-", "value": "Keep"},
+    ]
+    api.kubectl("patch", "crd", name, "--type=json", "-p", json.dumps(newer))
+    probe = manifest("probe", job("charge", "payments"), retries=3, deletionPolicy="Keep")
+
+    def is_served() -> bool:
+        try:
+            arguments = ("create", "--dry-run=server", "-f", "-")
+            stage.resources.kubectl(*arguments, stdin=json.dumps(probe))
+        except KubectlError:
+            return False
+        return True
+
+    wait_for(is_served)
+    yield
+    install_crds(api)
 
 
 # Groups without an object

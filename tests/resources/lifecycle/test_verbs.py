@@ -120,11 +120,14 @@ async def test_deleting_posts_an_event_for_a_failed_undo(
     resources.reaches("order", state="COMPENSATING")
     await client.work(f"{payments}:compensation", {"refund": {"fail": 2, "reason": "bank closed"}})
     resources.goes("order")
-    assert [(kind, reason) for kind, reason, _ in resources.events("order")] == [
+    events = resources.events("order")
+    assert [(kind, reason) for kind, reason, _ in events] == [
         ("Normal", "Cancelled"),
         ("Normal", "Compensating"),
         ("Warning", "CompensationFailed"),
     ]
+    assert f"refund in {payments}:compensation failed after " in events[-1][-1]
+    assert events[-1][-1].endswith(": bank closed")
 
 
 async def test_deleting_with_orphan_keeps_the_group_running(

@@ -242,8 +242,8 @@ def test_the_columns_of_kubectl_get(workloads: Workloads) -> None:
     workloads.apply(workload("seen", 1), pool("seen", queue, minReplicas=1))
     workloads.says("seen", "Ready", "True", "QueueNeverSeen")
     header, line = workloads.resources.kubectl("get", "wp").splitlines()
-    columns = ["NAME", "QUEUE", "BACKLOG", "ACTIVE", "REPLICAS", "READY", "AGE"]
+    columns = ["NAME", "QUEUE", "BACKLOG", "ACTIVE", "REPLICAS", "READY", "REASON", "AGE"]
     assert header.split() == columns
-    assert line.split()[:6] == ["seen", queue, "0", "0", "1", "0"]
+    assert line.split()[:7] == ["seen", queue, "0", "0", "1", "0", "QueueNeverSeen"]
     told = workloads.resources.kubectl("explain", "workerpool.spec", "--recursive")
     assert "cooldownSeconds" in told

@@ -1,0 +1,98 @@
+"""Finds queues in which jobs of running groups wait although no worker is connected.
+
+A mistyped queue name, or workers that were never started, causes no event. So a loop looks at the
+queues of all objects in progress, and adds the objects of a queue to the work queue when it lost
+or got its workers. The reconcile then reports it.
+"""
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from handlers.jobgroups.cache import ObjectCache
+from handlers.kube.refs import Ref
+from handlers.kube.workqueue import WorkQueue
+from jobgroup.resource import reasons
+from jobgroup.resource.listeners import queues_without_worker
+from jobgroup.resource.status import ready_reason
+from jobgroup.store.connection import RedisError, leave_if_cancelled
+from jobgroup.store.store import Store
+
+# How often to look for workers: Redis lists all its connections each time.
+CHECK_SECONDS = 10.0
+# How long a queue may have no worker before that is reported: workers may still be starting.
+PATIENCE_SECONDS = 60.0
+
+
+class QueueWatch:
+    """The queues of the objects in progress, and which of them lack a worker."""
+
+    def __init__(self, store: Store, cache: ObjectCache) -> None:
+        self._store = store
+        self._cache = cache
+        # The queues of each object in progress, by uid.
+        self._used: dict[str, tuple[str, ...]] = {}
+        # Since when a queue has no worker.
+        self._since: dict[str, float] = {}
+        self._checked: frozenset[str] = frozenset()
+        self._unserved: frozenset[str] = frozenset()
+
+    @property
+    def unserved(self) -> Collection[str]:
+        """The queues in which jobs wait and that had no worker for PATIENCE_SECONDS."""
+        return self._unserved
+
+    def track(self, ref: Ref, body: Mapping[str, Any]) -> None:
+        """Add the queues of an object in progress; it is dropped when the cache drops it."""
+        if ref.uid in self._used:
+            return
+        jobs = (body.get("spec") or {}).get("jobs") or ()
+        self._used[ref.uid] = used = tuple({sys.intern(str(job["queueName"])) for job in jobs})
+        if ready_reason(body.get("status") or {}) == reasons.NO_WORKER:
+            # An earlier process waited for a worker already.
+            for queue in used:
+                self._since.setdefault(queue, float("-inf"))
+
+    def is_checked(self, queues: Collection[str]) -> bool:
+        """Return whether it is known of all these queues whether they have a worker."""
+        return self._checked.issuperset(queues)
+
+    async def run(self, work: WorkQueue[Ref]) -> None:
+        """Add the objects of a queue whose workers come or go to the work queue, forever."""
+        while True:
+            leave_if_cancelled()
+            with contextlib.suppress(RedisError):  # the reconciler reports it
+                for ref in await self.check(time.monotonic()):
+                    work.add(ref)
+            await asyncio.sleep(CHECK_SECONDS)
+
+    async def check(self, now: float) -> list[Ref]:
+        """Look for workers; return the objects to reconcile because a queue lost or got them."""
+        running = self._cache.running
+        self._used = {uid: used for uid, used in self._used.items() if uid in running}
+        queues = {queue for used in self._used.values() for queue in used}
+        unserved = await self._find_unserved(queues, now) if queues else frozenset()
+        changed = unserved ^ self._unserved
+        self._unserved, self._checked = unserved, frozenset(queues)
+        return [
+            running[uid]
+            for uid, used in self._used.items()
+            if uid in running and not changed.isdisjoint(used)
+        ]
+
+    async def _find_unserved(self, queues: Collection[str], now: float) -> frozenset[str]:
+        names = await self._store.queues.connections()
+        without = queues_without_worker(self._store.prefix, queues, names)
+        self._since = {queue: self._since.get(queue, now) for queue in without}
+        due = [queue for queue, since in self._since.items() if since + PATIENCE_SECONDS <= now]
+        if not due:
+            return frozenset()
+        backlogs = await self._store.queues.backlogs([(queue, 0) for queue in due])
+        return frozenset(
+            queue
+            for queue, backlog in zip(due, backlogs, strict=True)
+            if not isinstance(backlog, str) and backlog.demand > backlog.active
+        )

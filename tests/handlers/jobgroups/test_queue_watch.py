@@ -1,0 +1,111 @@
+"""Which queues have jobs and no worker, on a real Redis; the time is passed to each check."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from handlers.jobgroups.cache import ObjectCache
+from handlers.jobgroups.queue_watch import PATIENCE_SECONDS, QueueWatch
+from handlers.kube.refs import Ref
+from jobgroup import Store
+from jobgroup.resource.kinds import JOBGROUP
+
+LATER = PATIENCE_SECONDS + 1
+# The score of a delayed job that is due in the year 2100.
+FAR = 4_102_444_800_000 * 0x1000
+
+
+def body(*queues: str, reason: str = "Running") -> dict[str, Any]:
+    conditions = [{"type": "Ready", "reason": reason}]
+    return {
+        "spec": {"jobs": [{"queueName": queue} for queue in queues]},
+        "status": {"conditions": conditions},
+    }
+
+
+class Ground:
+    """A watch and its cache."""
+
+    def __init__(self, redis: Redis, prefix: str) -> None:
+        self.cache = ObjectCache()
+        self.watch = QueueWatch(Store(redis, prefix), self.cache)
+
+    def track(self, name: str, *queues: str, reason: str = "Running") -> Ref:
+        ref = Ref("shop", name, name, JOBGROUP.plural)
+        self.cache.track(ref)
+        self.watch.track(ref, body(*queues, reason=reason))
+        return ref
+
+
+@pytest.fixture
+async def ground(redis: Redis, prefix: str) -> AsyncIterator[Ground]:
+    yield Ground(redis, prefix)
+    await redis.delete(*(f"{prefix}:mail:{key}" for key in ("wait", "delayed", "meta")))
+
+
+async def test_a_queue_is_reported_once_it_had_no_worker_for_a_minute(
+    redis: Redis, prefix: str, ground: Ground
+) -> None:
+    await redis.rpush(f"{prefix}:mail:wait", "1")
+    ours, other = ground.track("order", "mail", "stock"), ground.track("other", "mail")
+    ground.track("apart", "stock")
+    assert await ground.watch.check(0) == []
+    assert await ground.watch.check(PATIENCE_SECONDS - 1) == []
+    assert ground.watch.unserved == frozenset()
+    assert await ground.watch.check(LATER) == [ours, other]
+    assert ground.watch.unserved == {"mail"}
+    # The objects are reconciled only when that changes.
+    assert await ground.watch.check(2 * LATER) == []
+    await redis.delete(f"{prefix}:mail:wait")
+    assert await ground.watch.check(3 * LATER) == [ours, other]
+    assert ground.watch.unserved == frozenset()
+
+
+@pytest.mark.parametrize("kind", ["delayed", "paused", "nothing"])
+async def test_a_queue_in_which_no_job_can_start_is_not_reported(
+    redis: Redis, prefix: str, ground: Ground, kind: str
+) -> None:
+    if kind == "delayed":
+        await redis.zadd(f"{prefix}:mail:delayed", {"1": FAR})
+    if kind == "paused":
+        await redis.rpush(f"{prefix}:mail:wait", "1")
+        await redis.hset(f"{prefix}:mail:meta", "paused", "1")
+    ground.track("order", "mail")
+    assert await ground.watch.check(0) == []
+    assert await ground.watch.check(LATER) == []
+    assert ground.watch.unserved == frozenset()
+
+
+async def test_nothing_is_reported_if_redis_lists_no_connections(
+    redis: Redis, prefix: str, ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused() -> None:
+        return None
+
+    await redis.rpush(f"{prefix}:mail:wait", "1")
+    monkeypatch.setattr(ground.watch._store.queues, "connections", refused)
+    ground.track("order", "mail")
+    await ground.watch.check(0)
+    assert await ground.watch.check(LATER) == []
+    assert ground.watch.unserved == frozenset()
+
+
+async def test_what_an_earlier_process_reported_is_reported_after_one_check(
+    redis: Redis, prefix: str, ground: Ground
+) -> None:
+    await redis.rpush(f"{prefix}:mail:wait", "1")
+    ours = ground.track("order", "mail", reason="NoWorker")
+    assert not ground.watch.is_checked({"mail"})
+    assert await ground.watch.check(0) == [ours]
+    assert ground.watch.is_checked({"mail"})
+
+
+async def test_an_object_that_ended_is_dropped(redis: Redis, prefix: str, ground: Ground) -> None:
+    await redis.rpush(f"{prefix}:mail:wait", "1")
+    ours = ground.track("order", "mail")
+    await ground.watch.check(0)
+    ground.cache.remove(ours.uid)
+    assert await ground.watch.check(LATER) == []
+    assert not ground.watch.is_checked({"mail"})
