@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from redis import Redis
 
 from jobgroup import __version__
 from jobgroup.store.scripts import FOLDER
@@ -176,8 +177,18 @@ def problems(parts: Parts, reader: Reader) -> None:
     assert "FAILED_COMPENSATION" in said
 
 
+def new_queue(parts: Parts, _: Reader) -> None:
+    """Delete what shows that the queue of undos was used by the pages before."""
+    keys = [f"bull:payments:compensation:{name}" for name in ("meta", "events")]
+    with Redis.from_url(parts.redis.url) as redis:
+        redis.delete(*keys)
+
+
 # What must be done before the commands of a page run.
-BEFORE: dict[str, Callable[[Parts, Reader], None]] = {"docs/runbooks.md": problems}
+BEFORE: dict[str, Callable[[Parts, Reader], None]] = {
+    "docs/runbooks.md": problems,
+    "docs/workerpool.md": new_queue,
+}
 
 
 def test_a_block_runs_every_command_that_a_sentence_mentions() -> None:
