@@ -75,9 +75,12 @@ local function settle_and_park(prefix, gid, queue, token, request, grace)
       if token ~= "" then redis.call("LREM", k.wakeups, 1, token) end
       -- find_unparked finds a group that is not parked, if its hash is left.
       redis.call("ZREM", k.parked, gid, names.undo_id(gid))
-      if known then
+      if not known then
+        -- A worker on the pseudo queue that takes an entry without a hash creates one with its own fields.
+        redis.call("UNLINK", parent)
+        if is_leaving then redis.call("UNLINK", k.undo) end
+      else
         redis.call("UNLINK", unpack(owned_keys(k)))
-        -- A worker on the pseudo queue that took an entry without a hash would create the hash.
         for _, entry in ipairs({ gid, names.undo_id(gid) }) do redis.call("LREM", k.wakeups, 0, entry) end
         if redis.call("ZCARD", k.index) == 0 then redis.call("SREM", k.queues, known) end
       end

@@ -116,6 +116,20 @@ def test_an_ended_group_whose_hash_was_deleted_is_discarded_after_a_wake_up(
     history.teardown()
 
 
+def test_the_entry_of_a_removed_group_that_a_foreign_worker_takes_leaves_no_key(
+    history: History,
+) -> None:
+    history.begin(budget=1, definition=[MEMBER])
+    history.take(queue="a")
+    history.fail(n=0, finally_=False)
+    history.run_out_of_time(n=0)
+    history.pause_pseudo_queue(paused=True, moves_list=True)
+    history.remove_group(n=0)
+    history.pause_pseudo_queue(paused=False, moves_list=False)
+    history.steal_wakeup(fails=False, kept=False)
+    history.teardown()
+
+
 def test_a_worker_keeps_the_options_that_a_member_had_when_it_took_it(history: History) -> None:
     history.begin(budget=200, definition=[MEMBER, {**MEMBER, "queue": "b"}])
     history.work(jobs=1)
