@@ -122,12 +122,16 @@ class Proxy:
             self.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
             self._is_up.set()
             await self._ended.wait()
-            for task in self._busy:
-                task.cancel()
-            # The process on the other side may be stopped, and would never complete the end of TLS.
-            for connection in server.connections:
-                if connection.transport is not None:
-                    connection.transport.abort()
+            await site.stop()
+            # A connection is known only after its TLS handshake, which may still be under way.
+            for _ in range(5):
+                for task in self._busy:
+                    task.cancel()
+                # The process on the other side may be stopped, and would never end TLS.
+                for connection in server.connections:
+                    if connection.transport is not None:
+                        connection.transport.abort()
+                await asyncio.sleep(0.1)
             await runner.cleanup()
             await connector.close(abort_ssl=True)
         # Aborted connections are closed in the next iterations of the loop.
