@@ -22,7 +22,10 @@ local function derive_state(k, group)
     if not value and not has_failed then return redis.call("HGET", k.jobs, key) ~= "cancelled" or started end
     local job = redis.call("HMGET", key, "parentKey", "returnvalue")
     if value or (job[1] == k.parent and not job[2]) then return true end
-    if group.state == "ACTIVE" then started = started or redis.call("HEXISTS", k.parent, "removed:" .. key) == 0 end
+    if group.state == "ACTIVE" and redis.call("HEXISTS", k.parent, "removed:" .. key) == 0 then
+      if job[1] ~= k.parent and job[1] ~= k.sealed then return true end
+      started = true
+    end
     return started and mapping_of(key).from_start
   end
   -- If nothing is open, the group may end, unless members still need an undo.
