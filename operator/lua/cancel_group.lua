@@ -8,21 +8,25 @@
   ARGV[2] gid     id of the group
   ARGV[3] grace   milliseconds after which an active member without a worker is given up
 
-  Returns  snapshot in JSON
+  Returns  JSON, as settle_group.lua: state, entered, changed, settledAt, ranFor and group
   Errors   GROUPNOTFOUND  INVALIDSTATE  NEWERFORMAT
 ]]
 -- @include now_ms
 -- @include find_group
 -- @include settle
 -- @include park
+-- @include saga
 -- @include snapshot
 local parent, prefix, gid, grace = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local k, problem = find_group(parent, prefix, gid)
 if problem then return redis.error_reply(problem .. " " .. gid) end
-local state, before, more = settle(k, prefix, gid, now_ms(), "cancelled", grace)
+local now = now_ms()
+local state, before, more, _, entered = settle(k, prefix, gid, now, "cancelled", grace)
 park(k, gid, state, more, "")
 if before ~= "ACTIVE" or state == "COMPLETED" then
   return redis.error_reply("INVALIDSTATE " .. state)
 end
-return cjson.encode(snapshot(k, gid))
+local group = snapshot(k, gid)
+return cjson.encode({ state = state, entered = entered, changed = true, settledAt = now,
+  ranFor = saga.has_ended(state) and now - (group.createdAt or now) or nil, group = group })

@@ -35,7 +35,7 @@ local function refuse(wanted, gid, digest, job_keys)
   if redis.call("EXISTS", wanted.tomb) == 1 then return redis.error_reply("GROUPREMOVED " .. gid) end
   local k, problem = find_group(wanted.parent, prefix, gid)
   if problem == "NEWERFORMAT" then return redis.error_reply("NEWERFORMAT " .. gid) end
-  if not problem and redis.call("HGET", k.group, "digest") == digest then return 0 end
+  if not problem and (redis.call("HGET", k.group, "digest") or "") == digest then return 0 end
   -- BullMQ's removeAllQueueData removes the group's hash with its queue, but not the ledger.
   if problem and redis.call("HEXISTS", wanted.parent, "queue") == 1 then
     return redis.error_reply("STATELOST " .. gid)
@@ -68,24 +68,18 @@ local function create_group(digest, plan)
   if owning.groups == 0 then redis.call("SCARD", k.queues) end
 
   -- Write only from here on.
-  local statuses, templates, parent = {}, group.mappings, family(k, gid)
+  local statuses, parent = {}, family(k, gid)
   for n, member in ipairs(members) do
     add_job(queues[member.queue], member, now, k.parent, parent, NO_VALUE_YET)
     statuses[#statuses + 1] = job_keys[n]
     statuses[#statuses + 1] = "pending"
-    if member.undo then
-      templates[#templates + 1] = job_keys[n]
-      templates[#templates + 1] = member.name
-    end
   end
-  redis.call("HSET", k.parent, "queue", owning_queue, "total", #members, unpack(group.parent))
+  redis.call("HSET", k.parent, "queue", owning_queue, unpack(group.parent))
   call_in_batches("SADD", k.open, job_keys)
-  call_in_batches("HSET", k.templates, templates)
   call_in_batches("HSET", k.jobs, statuses)
   redis.call("HSET", k.group, "name", group.name, "state", "ACTIVE", "createdAt", now, "updatedAt", now,
     "totalJobs", #members, "completedCount", "0", "failedCount", "0", "cancelledCount", "0",
-    "compensation", group.compensation, "digest", digest, "revision", "1", "counts", "ACTIVE 0 0 0 0 0 0",
-    unpack(group.fields))
+    "compensation", group.compensation, unpack(group.fields))
   if owning.groups == 0 then redis.call("SADD", k.queues, owning_queue) end
   if not owning.owns_groups then
     redis.call("HSET", owning.base .. "meta", "groups", 1)

@@ -28,8 +28,11 @@ end
 
 local function is_short(gid)
   local parent = names.job_key(prefix, "_jobgroups", gid)
-  local found = redis.call("HMGET", parent, "queue", "format")
+  local found = redis.call("HMGET", parent, "queue", "format", "members")
   if not found[1] or formats.is_newer(found[2]) then return false end
+  -- All members are open: this is so in most groups, and needs no further look.
+  local all_open = state == "ACTIVE" and found[3] and redis.call("SCARD", parent .. ":dependencies") >= #found[3]
+  if all_open then return false end
   local group = redis.call("HMGET", names.job_key(prefix, found[1], "groups:" .. gid),
     "totalJobs", "cancelledCount", "undoCount")
   if not group[1] then return false end

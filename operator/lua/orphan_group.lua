@@ -14,16 +14,15 @@
   Errors   NEWERFORMAT
 ]]
 -- @include find_group
--- @include names
 local parent, now, prefix, gid, remembers, release = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 local k, problem = find_group(parent, prefix, gid)
 if problem == "NEWERFORMAT" then return redis.error_reply("NEWERFORMAT " .. gid) end
-if redis.call("HEXISTS", parent, "owner") == 0 then
+if redis.call("HEXISTS", parent, "queue") == 0 then
   redis.call("SET", k.tomb, now, "PX", remembers)
   return 0
 end
-redis.call("HSET", parent, "owner", names.headless)
+redis.call("HDEL", parent, "owner")
 redis.call("HDEL", k.group, "owner")
 if release == "1" then return 1 + redis.call("ZADD", k.released, "NX", now, gid) end
 redis.call("HDEL", k.group, "resource")

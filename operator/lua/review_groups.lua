@@ -63,6 +63,8 @@ local function review(gid)
   local stored = { "state", "totalJobs", "cancelledCount", "completedCount", "undoCount", "undoFailedCount", "createdAt" }
   local group = {}
   for n, value in ipairs(redis.call("HMGET", k.group, unpack(stored))) do group[stored[n]] = value or nil end
+  -- A settle that met an error changed the state, and did not park the group.
+  if group.state ~= state then return true end
   -- removeOrphanedJobs of BullMQ 6 deletes the index.
   if redis.call("ZADD", k.index, "NX", group.createdAt, gid) == 1 then redis.call("SADD", k.queues, queue) end
   if state == "COMPLETED" then return false end

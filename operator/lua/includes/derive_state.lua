@@ -1,14 +1,11 @@
 --[[
   Return the state that a group would have if it were settled now. Nothing is written.
 ]]
--- @include names
 -- @include outcome_of
+-- @include undo_mappings
 -- @include saga
 local function derive_state(k, group)
   if saga.has_ended(group.state) then return group.state end
-  local function mapping_of(key)
-    return cmsgpack.unpack(redis.call("HGET", k.templates, names.mapping(redis.call("HGET", k.templates, key))))
-  end
   local facts = {
     total = tonumber(group.totalJobs), completed = group.completedCount, failed = group.failedCount,
     open = redis.call("SCARD", k.open), requested = redis.call("HEXISTS", k.parent, "requested") == 1,
@@ -16,7 +13,7 @@ local function derive_state(k, group)
     undos_failed = group.undoFailedCount, undos_to_make = 0,
   }
   -- Only settling finds out what happened to a member that its ledger lost, or that somebody ran again.
-  local function needs_undo(key)
+  local function needs_undo(key, mapping_of)
     local value, started = outcome_of(k, key)
     local has_failed = redis.call("ZSCORE", k.failed, key)
     if not value and not has_failed then return redis.call("HGET", k.jobs, key) ~= "cancelled" or started end
@@ -30,8 +27,9 @@ local function derive_state(k, group)
   end
   -- If nothing is open, the group may end, unless members still need an undo.
   if facts.open == 0 and facts.undos_open == 0 then
-    for _, key in ipairs(redis.call("HKEYS", k.templates)) do
-      if not names.is_mapping(key) and needs_undo(key) then facts.undos_to_make = facts.undos_to_make + 1 end
+    local members, mapping_of = undo_mappings.read(k)
+    for _, key in ipairs(members) do
+      if needs_undo(key, mapping_of) then facts.undos_to_make = facts.undos_to_make + 1 end
     end
   end
   facts.undos = facts.undos + facts.undos_to_make

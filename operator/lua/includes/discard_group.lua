@@ -12,7 +12,6 @@ local function discard_group(k, gid, queue, now, remembers)
     redis.call("ZREM", k.parked, token)
     redis.call("LREM", k.wakeups, 0, token)
   end
-  redis.call("ZREM", k.ended, gid)
   redis.call("ZREM", k.released, gid)
   redis.call("ZREM", k.index, gid)
   if redis.call("ZCARD", k.index) == 0 then redis.call("SREM", k.queues, queue) end

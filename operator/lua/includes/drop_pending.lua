@@ -16,6 +16,7 @@
 -- @include give_up_worker
 -- @include has_started
 -- @include job_keys
+-- @include undo_mappings
 local function drop_pending(k, prefix, now, grace, budget)
   local seen, parents, pending, waiting, rerun, running, more = {}, {}, {}, {}, {}, {}, false
   local members = redis.call("SMEMBERS", k.open)
@@ -88,7 +89,7 @@ local function drop_pending(k, prefix, now, grace, budget)
   end
   call_in_batches("SREM", k.open, closed)
   call_in_batches("HSET", k.jobs, statuses)
-  call_in_batches("HDEL", k.templates, unneeded)
+  undo_mappings.close(k, unneeded)
   redis.call("HINCRBY", k.group, "cancelledCount", #statuses / 2)
   local count = redis.call("SCARD", k.open)
   for _ in pairs(running) do count = count + 1 end

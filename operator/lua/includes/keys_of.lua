@@ -20,8 +20,7 @@ local function keys_of(prefix, gid, queue)
     failed = parent .. ":unsuccessful",
     -- Never exists. A completed member names it as its parent, so that nothing changes its entry in the ledger.
     sealed = parent .. ":sealed",
-    -- Members that may still need an undo, and the ledger of the undos.
-    templates = parent .. ":undos",
+    -- The ledger of the undos.
     undo = undo,
     undo_open = undo .. ":dependencies",
     undo_done = undo .. ":processed",
@@ -35,9 +34,8 @@ local function keys_of(prefix, gid, queue)
     wakeup_events = ledger .. ":events",
     -- The stream of an owner's changed groups: the name of the owner is appended.
     owner_changes = ledger .. ":changed:",
-    -- The name needs a colon: BullMQ treats a key without one as a job, and v6 removes jobs that are in no list.
-    ended = ledger .. ":saga:ended",
-    -- Groups without an owner that a driver removes after their end.
+    -- Groups without an owner that a driver removes after their end. The name needs a colon: BullMQ treats a key
+    -- without one as a job, and v6 removes jobs that are in no list.
     released = ledger .. ":saga:released",
     -- The owning queues: their indexes list every group, also one that is in no other key of the ledger.
     queues = ledger .. ":saga:queues",

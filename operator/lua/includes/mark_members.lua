@@ -1,5 +1,5 @@
 --[[
-  Seal the completed members, so that a manual retry does not change the ledger, and doom every member if the
+  Seal the completed members `done`, so that a manual retry does not change the ledger, and doom every member if the
   group was given up: a worker that takes a doomed job fails it with `doom` and does not run it. The failure
   consumes the mark, so BullMQ removes such a job when it fails: nobody can retry it before the next settle.
 
@@ -8,7 +8,7 @@
 ]]
 -- @include has_started
 -- @include remove_on_fail
-local function mark_members(k, doom, failing)
+local function mark_members(k, done, doom, failing)
   local function mark(key, is_done)
     local parent = redis.call("HGET", key, "parentKey")
     if parent ~= k.parent and parent ~= k.sealed then return end
@@ -20,7 +20,7 @@ local function mark_members(k, doom, failing)
     if not is_done and has_started(key) then redis.call("HSET", k.parent, "started:" .. key, 1) end
     redis.call("HSET", key, "opts", opts, "defa", job[1] or doom)
   end
-  for _, key in ipairs(redis.call("HKEYS", k.done)) do mark(key, true) end
+  for _, key in ipairs(done) do mark(key, true) end
   if not doom then return end
   for _, key in ipairs(redis.call("SMEMBERS", k.open)) do mark(key, false) end
   for _, key in ipairs(redis.call("ZRANGE", k.failed, 0, -1)) do

@@ -6,6 +6,8 @@ local names = {
   -- The owner of a group that no operator owns.
   headless = "headless",
   job_id = function(gid, index) return gid .. "-" .. index end,
+  -- Return the place of a member in the definition; -1 if the key is not that of a member.
+  index_of = function(job_key) return tonumber(string.match(job_key, "%-(%d+)$")) or -1 end,
   -- Of a member, or of a group: the second pseudo parent of a group is the parent of its undos.
   undo_id = function(id) return id .. "-undo" end,
   group_of_wakeup = function(entry) return (string.gsub(entry, "%-undo$", "")) end,
@@ -14,9 +16,5 @@ local names = {
   -- The reason with which a worker fails a member of a group that was given up.
   doom = function(gid) return "group " .. gid .. " was given up" end,
   undo_queue = function(queue) return queue .. ":compensation" end,
-  -- The field of a mapping among the members that may need an undo. Their keys begin with the prefix, which has
-  -- no space.
-  mapping = function(name) return " " .. name end,
-  is_mapping = function(field) return string.sub(field, 1, 1) == " " end,
   job_key = function(prefix, queue, id) return prefix .. ":" .. queue .. ":" .. id end,
 }

@@ -6,6 +6,6 @@ local function owned_keys(k)
   return {
     k.group, k.jobs,
     k.parent, k.open, k.done, k.failed,
-    k.templates, k.undo, k.undo_open, k.undo_done, k.undo_failed,
+    k.undo, k.undo_open, k.undo_done, k.undo_failed,
   }
 end

@@ -7,6 +7,7 @@
   removes jobs that are in no list. `token` is the entry of the wake-up list for the group, or empty.
 ]]
 -- @include names
+-- @include saga
 -- @include state_scores
 local function park(k, gid, state, more, token)
   if token ~= "" then redis.call("LREM", k.wakeups, 1, token) end
@@ -17,14 +18,13 @@ local function park(k, gid, state, more, token)
     -- As BullMQ does; read_totals reads here how long a group has been on the list.
     redis.call("XADD", k.wakeup_events, "*", "event", "waiting", "jobId", gid, "prev", "waiting-children")
   else
-    local since = redis.call("HGET", k.group, state == "COMPENSATING" and "failedAt" or "createdAt")
+    local since_field = saga.has_ended(state) and "finishedAt" or (state == "COMPENSATING" and "failedAt") or "createdAt"
+    local since = redis.call("HGET", k.group, since_field)
     local scores, above = state_scores()
-    local score = scores[state] + (since or 0)
+    local score = scores[state] + (tonumber(since) or 0)
     redis.call("ZADD", k.parked, string.format("%.0f", score), gid)
     if redis.call("EXISTS", k.undo) == 1 then
       redis.call("ZADD", k.parked, string.format("%.0f", score + above), names.undo_id(gid))
     end
   end
-  -- BullMQ adds an event for every wake-up and never trims the stream.
-  redis.call("XTRIM", k.wakeup_events, "MAXLEN", "~", 1000)
 end

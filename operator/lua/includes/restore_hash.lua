@@ -10,6 +10,7 @@
 -- @include ledgers
 -- @include names
 -- @include split_job_key
+-- @include undo_mappings
 local function restore_hash(k, prefix, gid, queue, now)
   local statuses, name = {}, gid
   local function add(keys, status)
@@ -32,15 +33,17 @@ local function restore_hash(k, prefix, gid, queue, now)
   if #statuses == 0 and undos == 0 then return false end
 
   local known = #statuses / 2
-  local stored = redis.call("HMGET", k.parent, "total", "givenUp", "owner", "resource")
-  local total = tonumber(stored[1] or known)
+  local stored = redis.call("HMGET", k.parent, "members", "givenUp", "owner", "resource")
+  local total = stored[1] and #stored[1] or known
   -- A group that was given up stays so, even if the ledger only shows completed members.
   local state = (undos > 0 or stored[2]) and "COMPENSATING" or "ACTIVE"
   redis.call("HSET", k.parent, "requested", "keys of the queue " .. queue .. " were deleted")
   redis.call("HSET", k.group, "name", name, "state", state,
     "createdAt", now, "updatedAt", now, "totalJobs", total, "completedCount", "0", "failedCount", "0",
-    "cancelledCount", total - known, "compensation", "{}", "revision", "1", "undoCount", undos, "failedAt", now)
-  if stored[4] then redis.call("HSET", k.group, "owner", stored[3], "resource", stored[4]) end
+    "cancelledCount", total - known, "compensation", "{}", "undoCount", undos, "failedAt", now)
+  if stored[3] then redis.call("HSET", k.group, "owner", stored[3]) end
+  if stored[4] then redis.call("HSET", k.group, "resource", stored[4]) end
+  undo_mappings.restore(k, redis.call("HVALS", k.undo))
   call_in_batches("HSET", k.jobs, statuses)
   -- The queue exists again, as the group does: a review would delete a group whose queue is gone.
   redis.call("HSETNX", prefix .. ":" .. queue .. ":meta", "opts.maxLenEvents", "10000")

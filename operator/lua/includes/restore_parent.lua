@@ -6,13 +6,16 @@
 ]]
 -- @include belongs
 -- @include has_started
--- @include names
 -- @include restore_entry
+-- @include undo_mappings
 local function restore_parent(k, prefix, gid, queue)
-  local stored = redis.call("HMGET", k.group, "owner", "resource", "format", "totalJobs")
-  redis.call("HSET", k.parent, "queue", queue, "total", stored[4], "owner", stored[1] or names.headless)
+  local stored = redis.call("HMGET", k.group, "owner", "resource", "format", "totalJobs", "finishedAt")
+  redis.call("HSET", k.parent, "queue", queue)
+  if stored[1] then redis.call("HSET", k.parent, "owner", stored[1]) end
   if stored[2] then redis.call("HSET", k.parent, "resource", stored[2]) end
   if stored[3] then redis.call("HSET", k.parent, "format", stored[3]) end
+  if stored[5] then redis.call("HSET", k.parent, "ended", 1) end
+  undo_mappings.restore_members(k, tonumber(stored[4]))
   local statuses = redis.call("HGETALL", k.jobs)
   for i = 1, #statuses, 2 do
     local key, status = statuses[i], statuses[i + 1]

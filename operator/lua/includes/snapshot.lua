@@ -5,13 +5,14 @@
   are right even if no driver has settled the group yet. After its end they are those of the last settle: a
   manual retry changes the ledger, and the counts would contradict the state.
 ]]
+-- @include names
 -- @include saga
 local function snapshot(k, gid)
   local stored = { "name", "state", "createdAt", "updatedAt", "totalJobs", "cancelledCount", "revision",
     "failedJobId", "reason", "finishedAt", "undoCount", "failedAt", "failedAttempts",
     "completedCount", "failedCount", "undoneCount", "undoFailedCount", "resource" }
-  local group = { id = gid, owner = redis.call("HGET", k.parent, "owner") or nil }
-  for n, value in ipairs(redis.call("HMGET", k.group, unpack(stored))) do group[stored[n]] = value or nil end
+  local group = { id = gid, owner = redis.call("HGET", k.parent, "owner") or names.headless, revision = "1" }
+  for n, value in ipairs(redis.call("HMGET", k.group, unpack(stored))) do group[stored[n]] = value or group[stored[n]] end
   if saga.has_ended(group.state) then
     group.undoneCount, group.undoFailedCount = group.undoneCount or 0, group.undoFailedCount or 0
     return group

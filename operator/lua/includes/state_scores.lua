@@ -2,8 +2,8 @@
   Return the lowest score of each state in the set of parked groups, and an offset. The pseudo parent of a
   group's undos has the score of the group plus the offset, so it is not counted as a group.
 
-  A score is the time when the group was created, or when its compensation began, plus the state's number.
-  So the groups of a state can be counted, and the oldest one found, without reading any group. The states
+  A score is a time plus the state's number: when the group was created, when its compensation began, or when it
+  ended. So the groups of a state can be counted, and the oldest one found, without reading any group. The states
   are in the order in which a resync needs them: running, failed, completed.
 ]]
 local function state_scores()

@@ -1,30 +1,35 @@
 --[[
   Store the state and the counts of a settled group, and the status of each member, if they changed.
+
+  `stored` has the counts, the revision and the owner as they are stored; a group that has not changed since its
+  creation has neither counts nor a revision. `list_statuses` returns a list of the members' keys, each with its
+  status.
 ]]
 -- @include call_in_batches
 -- @include publish_owner_change
 -- @include saga
-local function store_counts(k, gid, now, before, state, facts, undos, more)
-  local cancelled = redis.call("HGET", k.group, "cancelledCount")
-  local counts = table.concat({ state, facts.completed, facts.failed, cancelled, facts.undos, undos.done, undos.failed }, " ")
-  if counts == redis.call("HGET", k.group, "counts") then return end
-  local statuses = {}
-  local function mark(keys, status)
-    for _, key in ipairs(keys) do
-      statuses[#statuses + 1] = key
-      statuses[#statuses + 1] = status
-    end
+local function store_counts(k, gid, now, before, state, counts, stored, list_statuses)
+  local summary = table.concat({ state, counts.completed, counts.failed, counts.cancelled, counts.undos,
+    counts.undone, counts.undo_failed }, " ")
+  if summary == (stored.counts or "ACTIVE 0 0 0 0 0 0") then return end
+  call_in_batches("HSET", k.jobs, list_statuses())
+  local fields = {}
+  local function add(field, value)
+    fields[#fields + 1] = field
+    fields[#fields + 1] = value
   end
-  mark(redis.call("HKEYS", k.done), "completed")
-  mark(redis.call("ZRANGE", k.failed, 0, -1), "failed")
-  if state == "COMPENSATING" and not more then mark(redis.call("SMEMBERS", k.open), "active") end
-  call_in_batches("HSET", k.jobs, statuses)
-  redis.call("HSET", k.group, "state", state, "completedCount", facts.completed, "failedCount", facts.failed,
-    "undoneCount", undos.done, "undoFailedCount", undos.failed, "counts", counts, "updatedAt", now)
+  if counts.undos > 0 then
+    add("undoneCount", counts.undone)
+    add("undoFailedCount", counts.undo_failed)
+  end
   if saga.has_ended(state) and not saga.has_ended(before) then
-    redis.call("HSET", k.group, "finishedAt", now)
-    redis.call("ZADD", k.ended, now, gid)
+    -- Later than the failure, also if both are in the same millisecond: readers see that the group was compensating.
+    local failed_at = before == "COMPENSATING" and tonumber(redis.call("HGET", k.group, "failedAt"))
+    add("finishedAt", failed_at and string.format("%.0f", math.max(now, failed_at + 1)) or now)
+    -- Also in the pseudo parent, because somebody may delete the group's hash.
+    redis.call("HSET", k.parent, "ended", 1)
   end
-  redis.call("HINCRBY", k.group, "revision", 1)
-  publish_owner_change(k, gid)
+  redis.call("HSET", k.group, "state", state, "completedCount", counts.completed, "failedCount", counts.failed,
+    "counts", summary, "updatedAt", now, "revision", (tonumber(stored.revision) or 1) + 1, unpack(fields))
+  publish_owner_change(k, gid, stored.owner)
 end
