@@ -8,12 +8,11 @@ import asyncio
 import contextlib
 import math
 import time
-import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
 
 from jobgroup.definition.plan import Plan, plan_group
-from jobgroup.definition.spec import check_group_id, parse_group
+from jobgroup.definition.spec import check_group_id, generate_group_id, parse_group
 from jobgroup.errors import (
     GroupNotFoundError,
     InvalidGroupStateError,
@@ -21,7 +20,7 @@ from jobgroup.errors import (
     JobGroupError,
 )
 from jobgroup.model import names
-from jobgroup.model.clock import backoff
+from jobgroup.model.clock import FAILOVER_SECONDS, backoff
 from jobgroup.model.snapshot import GroupEvent, GroupJob, GroupNode, GroupState, JobDetails, State
 from jobgroup.store.connection import RedisError, connect, is_transient, leave_if_cancelled
 from jobgroup.store.store import Store
@@ -29,6 +28,7 @@ from jobgroup.store.store import Store
 # Less than the five seconds after which redis-py 8 ends a read.
 _BLOCK_MS = 2000
 MAX_FAILURES = 100
+_KINDS = frozenset({"group:completed", "group:compensating", "group:failed"})
 
 
 class JobGroups:
@@ -41,9 +41,9 @@ class JobGroups:
     def connect(cls, url: str = "redis://127.0.0.1:6379/0", prefix: str = "bull") -> Self:
         """Open a client; close it with `aclose` or use it as a context manager.
 
-        Raise InvalidSpecError if the URL has a parameter that redis-py does not accept.
+        Raise InvalidSpecError if the URL or the prefix cannot be used.
         """
-        return cls(Store(connect(url), prefix))
+        return cls(Store(connect(url, prefix), prefix))
 
     async def add_group(
         self,
@@ -67,13 +67,7 @@ class JobGroups:
         An invalid definition is raised before anything is sent. If Redis refuses a group, its
         result is the exception, and the other groups are created.
         """
-        plans = [
-            plan_group(
-                parse_group(group["name"], group["jobs"], group.get("compensation")),
-                check_group_id(given) if (given := group.get("group_id")) else str(uuid.uuid4()),
-            )
-            for group in groups
-        ]
+        plans = [_plan(group) for group in groups]
         results = await self.store.create(plans)
         return [
             result if isinstance(result, JobGroupError) else self._node(plan, group["jobs"])
@@ -88,7 +82,10 @@ class JobGroups:
         return None
 
     async def list_groups(self, state: State, limit: int = 100) -> list[GroupState]:
-        """Return the groups in a state, the oldest first; not those that a driver has to settle."""
+        """Return the groups in a state, the oldest first; not those that a driver has to settle.
+
+        Ended groups are in the order in which they ended.
+        """
         found = await self.store.read_many(await self.store.list_ids(state, limit))
         return [group for group in found if group.state == state]
 
@@ -151,7 +148,9 @@ class JobGroups:
                 if time.monotonic() > deadline:
                     raise TimeoutError(overdue) from None
                 failures += 1
-                await asyncio.sleep(min(backoff(failures), max(0, deadline - time.monotonic())))
+                await asyncio.sleep(
+                    min(backoff(failures, FAILOVER_SECONDS), max(0, deadline - time.monotonic()))
+                )
 
     async def _pause(self, queue: str, group_id: str, last_id: str, deadline: float) -> str:
         """Wait for an event of this group, at most two seconds: a trimmed stream has none."""
@@ -176,7 +175,8 @@ class JobGroups:
         last_id, entries = await self.store.streams.read_stream(queue, last_id, block)
         found = []
         for entry_id, fields in entries:
-            if fields.get("event", "").startswith("group:"):
+            # A producer of BullMQ may add events with any names.
+            if fields.get("event") in _KINDS and {"groupId", "groupName"} <= fields.keys():
                 kind, group_id, name = (fields.pop(f) for f in ("event", "groupId", "groupName"))
                 found.append(GroupEvent(entry_id, kind, group_id, name, fields))
         return last_id, found
@@ -199,3 +199,10 @@ class JobGroups:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+def _plan(group: Mapping[str, Any]) -> Plan:
+    definition = parse_group(group["name"], group["jobs"], group.get("compensation"))
+    if given := group.get("group_id"):
+        return plan_group(definition, check_group_id(given))
+    return plan_group(definition, generate_group_id(), is_id_generated=True)

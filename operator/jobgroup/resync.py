@@ -4,6 +4,9 @@ People and foreign clients remove jobs, retry them, pause queues and take wake-u
 reads all groups in pages and settles those whose keys do not add up. After each page it rests for a
 multiple of the time that the page took. So its share of the time is bounded however many groups
 there are, and a wake-up waits for one page at most.
+
+Of several drivers, one does the passes over all groups. The passes of OWN are about groups that a
+driver itself has settled, so every driver does them.
 """
 
 import logging
@@ -14,16 +17,21 @@ from functools import partial
 from typing import Protocol
 
 from jobgroup.model.snapshot import State
-from jobgroup.store.connection import is_transient
+from jobgroup.store.connection import is_transient, lacks_right
 from jobgroup.store.reviews import LONG, SHORT, Cursor
 from jobgroup.store.store import Store
 
 logger = logging.getLogger(__name__)
 
 # The share of the time that each kind of work may take.
-RUNNING_SHARE = 1 / 10
+LEDGER_SHARE = 1 / 6
+RUNNING_SHARE = 1 / 8
 SHARE = 1 / 20
 IDLE_SHARE = 1 / 40
+OWN = frozenset({"waiting", "events"})
+# How long a driver that does not review follows the queue of a group that it settled as failed. A
+# pass of the driver that reviews finds the queue meanwhile.
+RECENT_SECONDS = 60.0
 # Groups that are settled at a time, and queues whose events are read at a time.
 BATCH = 20
 
@@ -67,8 +75,9 @@ class Pass:
     async def turn(self) -> float:
         """Do one page; return how many seconds to rest after it.
 
-        After a transient error, the next turn does the same page again. After another error it
-        continues with the next part, so that no key of anybody blocks the parts behind it.
+        After a transient error or a missing right, the next turn does the same page again. After
+        another error it continues with the next part, so that no key of anybody blocks the parts
+        behind it.
         """
         begun = time.monotonic()
         if not self._left:
@@ -78,7 +87,7 @@ class Pass:
             try:
                 repaired, self._page = await self._left[0](self._page)
             except Exception as error:
-                if not is_transient(error):
+                if not (is_transient(error) or lacks_right(error)):
                     self._next_part()
                 raise
             self._repaired += repaired
@@ -119,8 +128,8 @@ class Resync:
         # The queues of groups by the states of the groups, and the last event read of each queue.
         self._queues: dict[tuple[State, ...], set[str]] = {}
         self._events: dict[str, str] = {}
-        # Queues of groups that failed since the pass over the failed groups began.
-        self._recent: set[str] = set()
+        # Queues of groups that failed since the pass over the failed groups began, and since when.
+        self._recent: dict[str, float] = {}
         # Whether the last pass over the events left some of them.
         self._more_events = False
 
@@ -131,7 +140,7 @@ class Resync:
             return Pass(parts, share, lambda: seconds, self._on_pass)
 
         return {
-            "ledgers": review(self._ledgers, RUNNING_SHARE),
+            "ledgers": review(self._ledgers, LEDGER_SHARE),
             "running": review(partial(self._groups_in, RUNNING), RUNNING_SHARE),
             "failed": review(partial(self._groups_in, FAILED), SHARE),
             "completed": review(self._completed, IDLE_SHARE),
@@ -145,8 +154,15 @@ class Resync:
     def follow(self, queues: Iterable[str], since: int) -> None:
         """Follow the events of queues from a time on, in milliseconds of the clock of Redis."""
         for queue in queues:
-            self._recent.add(queue)
+            self._recent[queue] = time.monotonic()
             self._events.setdefault(queue, f"{since}-0")
+
+    def stand_by(self) -> None:
+        """Follow only the queues of groups that failed lately, because another driver reviews."""
+        self._queues.clear()
+        oldest = time.monotonic() - RECENT_SECONDS
+        self._recent = {queue: at for queue, at in self._recent.items() if at > oldest}
+        self._events = {queue: at for queue, at in self._events.items() if queue in self._recent}
 
     async def review_everything(self) -> int:
         """Review every group without a rest; return how many moved on without a wake-up."""
@@ -210,12 +226,12 @@ class Resync:
     async def _groups_in(self, states: tuple[State, ...]) -> list[Part]:
         """Review the groups in these states, and follow the events of their queues."""
         queues = set[str]()
-        recent = set(self._recent) if states == FAILED else set()
+        recent = dict(self._recent) if states == FAILED else {}
 
         async def follow(_: Cursor) -> tuple[int, Cursor]:
             self._queues[states] = queues
-            self._recent -= recent
-            followed = self._recent.union(*self._queues.values())
+            self._recent = {q: at for q, at in self._recent.items() if recent.get(q) != at}
+            followed = set(self._recent).union(*self._queues.values())
             self._events = {queue: self._events.get(queue, "") for queue in followed}
             return 0, Cursor()
 

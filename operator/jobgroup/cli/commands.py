@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from jobgroup import JobGroupError, JobGroups, __version__
+from jobgroup import JobGroupError, JobGroups, Store, __version__
 from jobgroup.cli.manifest import read_plans
 from jobgroup.cli.output import program
 from jobgroup.cli.verbs import (
@@ -29,7 +29,7 @@ from jobgroup.cli.verbs import (
 from jobgroup.definition.spec import check_group_id
 from jobgroup.errors import InvalidSpecError
 from jobgroup.model.snapshot import STATES
-from jobgroup.store.connection import RedisError, is_transient, locate
+from jobgroup.store.connection import RedisError, is_transient
 from jobgroup.store.settings import SettingsError, read_redis_settings
 
 NO_REDIS, INTERRUPTED, NO_READER = 3, 130, 141
@@ -44,7 +44,9 @@ environment (as for the operator; --redis replaces all REDIS_* variables):
   REDIS_URL_FILE       a file with the URL
   REDIS_USERNAME_FILE  a file with the user name
   REDIS_PASSWORD_FILE  a file with the password
+  REDIS_SENTINEL_USERNAME_FILE, REDIS_SENTINEL_PASSWORD_FILE  the same for sentinels
   REDIS_CA_FILE        the CA certificate of a rediss:// URL
+  REDIS_CERT_FILE, REDIS_KEY_FILE  the certificate of this client, and its key
   BULLMQ_PREFIX        default of --prefix
 
 exit codes:
@@ -150,17 +152,13 @@ def options(parser: ArgumentParser) -> None:
 
 def resolve_redis(args: Namespace, env: Mapping[str, str] = os.environ) -> None:
     """Complete the arguments from the environment."""
-    if args.redis:
-        # The password in a file must not be sent to another server.
-        env = {name: value for name, value in env.items() if not name.startswith("REDIS_")}
-    settings = read_redis_settings(env)
-    args.redis = args.redis or settings.url
-    args.prefix = args.prefix or settings.prefix
-    args.where = locate(args.redis)
+    args.settings = read_redis_settings(env, args.redis or "", args.prefix or "")
+    args.prefix = args.settings.prefix
+    args.where = args.settings.location
 
 
 async def run(args: Namespace) -> int:
-    async with JobGroups.connect(args.redis, args.prefix) as groups:
+    async with JobGroups(Store(args.settings.connect(), args.prefix)) as groups:
         code: int = await args.run(groups, args)
     return code
 

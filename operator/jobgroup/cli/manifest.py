@@ -6,7 +6,6 @@ arguments of the Python API, or a JobGroup manifest as for `kubectl apply`.
 
 import json
 import re
-import uuid
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,7 +17,7 @@ except ImportError:  # pragma: no cover (a PyYAML built without libyaml: six tim
     from yaml import SafeLoader  # type: ignore[assignment]
 
 from jobgroup.definition.plan import Plan, plan_group
-from jobgroup.definition.spec import check_group_id, parse_group
+from jobgroup.definition.spec import check_group_id, generate_group_id, parse_group
 from jobgroup.errors import InvalidSpecError
 from jobgroup.resource.jobgroup_spec import JobGroupSpec, Settings
 from jobgroup.resource.kinds import API_VERSION, JOBGROUP
@@ -50,7 +49,7 @@ def read_plans(
         plans = []
         for number, document in enumerate(documents, 1):
             place = f"{source}, document {number}" if len(documents) > 1 else source
-            plans.append(_plan(document, str(uuid.uuid4()) if new_id else group_id))
+            plans.append(_plan(document, group_id, new_id))
         return plans
     except InvalidSpecError as error:
         raise InvalidSpecError(f"{place}: {error}") from None
@@ -60,16 +59,18 @@ def read_plans(
         raise InvalidSpecError(f"{place}: {error}") from None
 
 
-def _plan(document: Any, group_id: str | None) -> Plan:
+def _plan(document: Any, group_id: str | None, new_id: bool) -> Plan:
     # parse_group and check_group_id validate the values of these fields.
     fields: dict[str, Any] = {**dict.fromkeys(_PLAIN), **_definition(document)}
     group = parse_group(
         fields["name"], fields["jobs"] or [], fields["compensation"], fields.get("default_name")
     )
-    chosen = group_id or fields["groupId"]
-    if not chosen and fields.get("default_name"):
+    chosen = None if new_id else group_id or fields["groupId"]
+    if chosen:
+        return plan_group(group, check_group_id(chosen))
+    if fields.get("default_name") and not new_id:
         return plan_group(group, _manifest_id(fields["namespace"], fields["default_name"]))
-    return plan_group(group, check_group_id(chosen or str(uuid.uuid4())))
+    return plan_group(group, generate_group_id(), is_id_generated=True)
 
 
 def _manifest_id(namespace: str | None, name: str) -> str:

@@ -24,7 +24,7 @@ from jobgroup.cli.output import (
     table,
 )
 from jobgroup.errors import GroupExistsError, GroupNotFoundError, GroupRemovedError
-from jobgroup.model.snapshot import GroupState, Settled
+from jobgroup.model.snapshot import GroupState
 from jobgroup.model.text import time_of
 
 OK, NOT_COMPLETED, REFUSED = 0, 1, 2
@@ -103,8 +103,7 @@ async def drive(groups: JobGroups, args: Namespace) -> int:
     def stamped(group: GroupState) -> str:
         return f"{time_of(group.updated_at)} {group_line(group)}"
 
-    def report(settled: Settled) -> None:
-        group = settled.group
+    def report(group: GroupState) -> None:
         if states.pop(group.id, "ACTIVE") != group.state:
             say(render(args, group, stamped))
         if not group.ended:

@@ -3,6 +3,7 @@
 options     the BullMQ options that a job or an undo may have
 spec        models of a definition
 validation  an error of pydantic -> one error message
+slices      computations that take breaks between the slices of a large definition
 digest      a definition -> the text that identifies it
 plan        a definition and an id -> the argument of create_groups.lua
 """

@@ -11,12 +11,14 @@ There is one departure from RFC 8785: an integer beyond 2^53 is written with all
 import json
 import re
 from binascii import b2a_base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from json.encoder import encode_basestring
+from types import MappingProxyType
 from typing import Any
 
 from jobgroup.definition.options import RetryOptions, undo_options
+from jobgroup.definition.slices import Sliced, finish, slices
 from jobgroup.definition.spec import Compensation, Group, Job
 
 VERSION = "v1:"
@@ -31,6 +33,7 @@ _JOB_DEFAULTS: dict[str, Any] = {
     "removeOnFail": False,
 }
 _UNDO_DEFAULTS: dict[str, Any] = undo_options(RetryOptions()).model_dump()
+NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _WHEN = Compensation.model_fields["when"].default
 
 _write_sorted = json.JSONEncoder(
@@ -48,13 +51,56 @@ _MAX_ZEROS = 5
 
 def digest_group(group: Group) -> str:
     """Return the digest of a definition."""
-    given: dict[str, Any] = {"jobs": [_job(job) for job in group.jobs]}
-    if group.compensation:
-        given["compensation"] = {name: _undo(undo) for name, undo in group.compensation.items()}
+    return finish(digest_in_slices(group))
+
+
+def digest_in_slices(
+    group: Group, job_sizes: Sequence[int] = (), undo_sizes: Mapping[str, int] = NO_SIZES
+) -> Sliced[str]:
+    """Return the digest of a definition; take breaks.
+
+    The sizes are the bytes of the jobs and of the undos, if they are known.
+    """
+    in_order = sorted(group.compensation.items(), key=_utf16_order)
+    undos = slices(in_order, [undo_sizes.get(name, 0) for name, _ in in_order])
+    jobs = slices(group.jobs, job_sizes)
+    if max(len(jobs), len(undos)) <= 1:
+        text = canonical_json(_given(group, group.jobs, group.compensation))
+    else:
+        text = yield from _join_slices(group, jobs, undos)
+    digest = b2a_base64(sha256(text).digest(), newline=False)
+    return VERSION + digest.decode().rstrip("=")
+
+
+def _given(
+    group: Group, jobs: Sequence[Job], compensation: Mapping[str, Compensation]
+) -> dict[str, Any]:
+    """Return what the user gave, with these jobs and undos."""
+    given: dict[str, Any] = {"jobs": [_job(job) for job in jobs]}
+    if compensation:
+        given["compensation"] = {name: _undo(undo) for name, undo in compensation.items()}
     if group.explicit_name:
         given["name"] = group.name
-    digest = b2a_base64(sha256(canonical_json(given)).digest(), newline=False)
-    return VERSION + digest.decode().rstrip("=")
+    return given
+
+
+def _join_slices(
+    group: Group,
+    slices_of_jobs: Sequence[Sequence[Job]],
+    slices_of_undos: Sequence[Sequence[tuple[str, Compensation]]],
+) -> Sliced[bytes]:
+    """Return what a group is as canonical JSON; the keys are in the order that it requires."""
+    undos, jobs, name = [], [], b""
+    for some in slices_of_undos:
+        undos.append(canonical_json({name: _undo(undo) for name, undo in some})[1:-1])
+        yield
+    for each in slices_of_jobs:
+        jobs.append(canonical_json([_job(job) for job in each])[1:-1])
+        yield
+    compensation = b'"compensation":{%b},' % b",".join(undos) if undos else b""
+    if group.explicit_name:
+        name = b"," + canonical_json({"name": group.name})[1:-1]
+    return b'{%b"jobs":[%b]%b}' % (compensation, b",".join(jobs), name)
 
 
 def canonical_json(value: Mapping[str, Any] | list[Any]) -> bytes:

@@ -5,7 +5,7 @@ decodes the data of users, because its numbers have fewer digits.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -13,15 +13,9 @@ from typing import Any
 import msgpack
 import pydantic_core
 
-from jobgroup.definition.digest import digest_group
-from jobgroup.definition.options import (
-    NO_OPTIONS,
-    JobOptions,
-    Keep,
-    Retention,
-    RetryOptions,
-    undo_options,
-)
+from jobgroup.definition.digest import digest_in_slices
+from jobgroup.definition.options import NO_OPTIONS, JobOptions, Keep, Retention, RetryOptions
+from jobgroup.definition.slices import Pace, Sliced, finish
 from jobgroup.definition.spec import Compensation, Group, Job
 from jobgroup.errors import InvalidSpecError
 from jobgroup.model import names
@@ -34,6 +28,9 @@ _LARGE = 2**63
 _PLAIN_CONTAINERS = frozenset({dict, list, tuple})
 
 MAX_PAYLOAD = 10 * 1024 * 1024
+# Each call that adds undos reads all mappings of the group. With 2,000 of them and this size, it
+# takes Redis 20 to 30 ms. One undo with the largest payload is still allowed.
+MAX_MAPPINGS = 12 * 1024 * 1024
 # A depth that every JSON parser accepts.
 MAX_DEPTH = 200
 
@@ -50,30 +47,56 @@ class Plan:
 
 
 def plan_group(
-    group: Group, group_id: str, owner: str = names.HEADLESS, resource: str = ""
+    group: Group,
+    group_id: str,
+    owner: str = names.HEADLESS,
+    resource: str = "",
+    is_id_generated: bool = False,
 ) -> Plan:
     """Plan all jobs and undos of a group; `resource` is the name that the owner uses for it."""
+    return finish(plan_in_slices(group, group_id, owner, resource, is_id_generated))
+
+
+def plan_in_slices(
+    group: Group, group_id: str, owner: str, resource: str, is_id_generated: bool = False
+) -> Sliced[Plan]:
+    """Return what plan_group returns; take breaks."""
     tag = f'{{"id":"{group_id}","name":{to_json(group.name)}}}'
-    members = [_member(job, tag, job.name in group.compensation) for job in group.jobs]
+    members, sizes, pace = [], [], Pace()
+    for job in group.jobs:
+        members.append(_member(job, tag))
+        sizes.append(len(members[-1]["data"]))
+        if pace.ends_with(sizes[-1]):
+            yield
+    yield
+    undos, places = yield from _undos(group.compensation)
     ids = tuple(names.job_id(group_id, n) for n in range(len(group.jobs)))
-    compensation, mappings = _compensation(group, group_id) if group.compensation else ("{}", [])
+    digest = ""
+    if not is_id_generated:  # nobody creates another definition with a generated id
+        undo_sizes = {name: len(text) for name, text in undos.items()}
+        digest = yield from digest_in_slices(group, sizes, undo_sizes)
+    yield
+    # Also in the group's hash, because somebody may delete the pseudo parent.
     owned = [] if owner == names.HEADLESS else ["owner", owner, "resource", resource]
-    parent: list[str | bytes] = [*(owned or ("owner", owner))]
+    parent = [*owned, "members", _members_with_undo(group)]
+    fields = [*owned, "digest", digest] if digest else [*owned]
+    if undos:
+        fields += "undos", to_json([places.get(job.name, 0) for job in group.jobs])
     if retention := _retention(group.jobs, ids):
-        parent += "retention", pack(retention)
+        parent += "retention", to_json(retention)
+    yield
     packed = pack(
         {
             "id": group_id,
             "name": group.name,
-            "compensation": compensation,
+            "compensation": b"{" + b",".join(undos.values()) + b"}",
             "members": members,
-            "mappings": mappings,
             "parent": parent,
-            # Also in the group's hash, because somebody may delete the pseudo parent.
-            "fields": owned,
+            "fields": fields,
         }
     )
-    return Plan(group_id, group.name, packed, digest_group(group), ids)
+    yield
+    return Plan(group_id, group.name, packed, digest, ids)
 
 
 def pack_plans(plans: Sequence[Plan]) -> bytes:
@@ -137,7 +160,7 @@ def _is_plain(value: Any, levels: int) -> bool:
     return plain
 
 
-def _member(job: Job, tag: str, has_undo: bool) -> dict[str, Any]:
+def _member(job: Job, tag: str) -> dict[str, Any]:
     opts = job.opts
     options = _NO_OPTIONS if opts is NO_OPTIONS else _options(opts)
     data = _data_to_json(job.data)
@@ -150,8 +173,6 @@ def _member(job: Job, tag: str, has_undo: bool) -> dict[str, Any]:
         member["priority"] = opts.priority
     if opts.lifo:
         member["lifo"] = True
-    if has_undo:
-        member["undo"] = True
     return member
 
 
@@ -165,19 +186,45 @@ def _check_size(size: int) -> None:
 
 @lru_cache(maxsize=1024)
 def _options(opts: JobOptions) -> str:
-    """Write the options of a member without the closing brace."""
-    return to_json({"attempts": 0, **_stock_options(opts)})[:-1]
+    """Write the options of a member without the closing brace.
+
+    Retention is applied only after the end of the group: a removed job could not be undone.
+    """
+    kept = {"removeOnComplete": False, "removeOnFail": False}
+    return to_json({"attempts": 0, **_stock_options(opts), **kept})[:-1]
 
 
-def _compensation(group: Group, group_id: str) -> tuple[str, list[str | bytes]]:
-    """Return the mappings as they were given in JSON, and the fields that make_undos.lua reads."""
-    given: dict[str, Any] = {}
-    undos: list[str | bytes] = []
-    for name, undo in group.compensation.items():
-        opts = undo.opts.model_dump(exclude_none=True)
-        given[name] = {"name": undo.name, "data": undo.data, "opts": opts, "when": undo.when}
-        undos += names.mapping_field(name), _undo(name, undo, group_id)
-    return to_json(given), undos
+def _undos(mappings: Mapping[str, Compensation]) -> Sliced[tuple[dict[str, bytes], dict[str, int]]]:
+    """Return the JSON of each mapping, and its place in the text of all, counted from 1.
+
+    lua/includes/undo_mappings.lua cuts the text into its parts, so their order matters.
+    """
+    texts: dict[str, bytes] = {}
+    places, place, pace = {}, len("{") + 1, Pace()
+    for name, undo in mappings.items():
+        data = _data_to_json(undo.data)
+        _check_size(len(data))
+        # What was given, but with the data last: its text may be long.
+        given = undo.model_dump(exclude={"data"}, exclude_unset=True, exclude_none=True)
+        head = f'{to_json(name)}:{to_json(given)[:-1]},"data":'
+        texts[name] = head.encode() + data + b"}"
+        places[name] = place
+        place += len(texts[name]) + len(",")
+        if place - len(",") > MAX_MAPPINGS:
+            raise InvalidSpecError(
+                f"compensation has more than {MAX_MAPPINGS // 1048576} MB of JSON, which is the"
+                " limit for all undos of a group: let their data name where to find the rest"
+            )
+        if pace.ends_with(len(texts[name])):
+            yield
+    yield
+    return texts, places
+
+
+def _members_with_undo(group: Group) -> str:
+    """Return a digit for each job: 0 if it has no undo, 2 if starting is enough for it, else 1."""
+    digits = {name: "12"[undo.when == "Started"] for name, undo in group.compensation.items()}
+    return "".join([digits.get(job.name, "0") for job in group.jobs])
 
 
 def _retention(jobs: Sequence[Job], ids: Sequence[str]) -> list[dict[str, Any]]:
@@ -203,39 +250,14 @@ def _keep(asked: Keep | None) -> dict[str, int]:
     return {"count": 0 if asked is True else asked}
 
 
-def _undo(name: str, undo: Compensation, group_id: str) -> bytes:
-    """Pack what all undos of a mapping share; make_undos.lua joins head, id, result and tail."""
-    head = f'{{"groupId":"{group_id}","originalJobName":{to_json(name)},"originalJobId":"'
-    tail = b',"compensationData":' + _data_to_json(undo.data) + b"}"
-    _check_size(len(tail))
-    return pack(
-        {
-            "name": undo.name,
-            "opts": _undo_options(undo.opts),
-            "head": head,
-            "tail": tail,
-            "from_start": undo.when == "Started",
-        }
-    )
-
-
-@lru_cache(maxsize=1024)
-def _undo_options(given: RetryOptions) -> str:
-    """Write the options of an undo, with our own defaults."""
-    return to_json(_stock_options(undo_options(given)))
-
-
 def _stock_options(opts: RetryOptions) -> dict[str, Any]:
-    """Return options under the names that BullMQ stores.
-
-    Retention is applied only after the end of the group: a removed job could not be undone.
-    """
+    """Return options under the names that BullMQ stores."""
     chosen = opts.model_dump(exclude_none=True)
     if isinstance(opts.backoff, int):
         chosen["backoff"] = {"type": "fixed", "delay": opts.backoff}
     if "keepLogs" in chosen:
         chosen["kl"] = chosen.pop("keepLogs")
-    return {**chosen, "removeOnComplete": False, "removeOnFail": False}
+    return chosen
 
 
 # Most jobs have no options, and hashing empty options is slower than the rest of a plan.

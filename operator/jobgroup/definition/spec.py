@@ -4,12 +4,21 @@ The fields have the names of BullMQ and of the manifest.
 """
 
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, ValidationError, field_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+)
 
 from jobgroup.definition.options import NO_OPTIONS, JobOptions, Model, RetryOptions, undo_options
+from jobgroup.definition.slices import SLICE, Sliced, finish, slices
 from jobgroup.definition.validation import may_be_newer, validation_error
 from jobgroup.errors import (
     EmptyGroupError,
@@ -94,6 +103,11 @@ class Group(Model):
     explicit_name: bool = True
 
 
+_STRICT = ConfigDict(strict=True)
+_JOBS = TypeAdapter(tuple[Job, ...], config=_STRICT)
+_UNDOS = TypeAdapter(dict[str, Compensation], config=_STRICT)
+
+
 def parse_group(
     name: str | None,
     jobs: Sequence[Mapping[str, Any]],
@@ -104,6 +118,16 @@ def parse_group(
 
     The default name, which is that of a resource, is used if the user gave none.
     """
+    return finish(parse_group_in_slices(name, jobs, compensation, default_name))
+
+
+def parse_group_in_slices(
+    name: str | None,
+    jobs: Sequence[Mapping[str, Any]],
+    compensation: Mapping[str, Any] | None,
+    default_name: str | None,
+) -> Sliced[Group]:
+    """Return what parse_group returns; take breaks."""
     if not isinstance(jobs, Sequence) or isinstance(jobs, str):
         raise InvalidSpecError("jobs: Input should be a list")
     if not jobs:
@@ -115,6 +139,8 @@ def parse_group(
     _check_membership(jobs)
     if compensation:
         _check_names(jobs, compensation)
+    if len(jobs) > SLICE:
+        jobs, compensation = yield from _validate_parts(jobs, compensation or {})
     explicit = bool(name) or default_name is None
     try:
         group = Group.model_validate(
@@ -132,6 +158,32 @@ def parse_group(
         if job_spec.queueName == names.LEDGER_QUEUE:
             raise InvalidSpecError(f'jobs[{n}].queueName: "{names.LEDGER_QUEUE}" is reserved')
     return group
+
+
+def _validate_parts(
+    jobs: Sequence[Any], compensation: Mapping[str, Any]
+) -> Sliced[tuple[list[Any], dict[str, Any]]]:
+    """Return the jobs and undos as models, except for those in an invalid slice."""
+    members: list[Any] = []
+    for each in slices(tuple(jobs)):
+        members += _validated(_JOBS, each)
+        yield
+    undos: dict[str, Any] = {}
+    for some in slices(tuple(compensation.items())):
+        undos |= _validated(_UNDOS, dict(some))
+        yield
+    return members, undos
+
+
+def _validated(adapter: TypeAdapter[Any], given: Any) -> Any:
+    """Return a slice as models, which no model validates again.
+
+    An invalid slice is returned unchanged: the model of the group reports the place of its errors.
+    """
+    try:
+        return adapter.validate_python(given)
+    except ValidationError:
+        return given
 
 
 def _check_names(jobs: Sequence[Mapping[str, Any]], compensation: Mapping[str, Any]) -> None:
@@ -152,6 +204,11 @@ def _check_membership(jobs: Sequence[Mapping[str, Any]]) -> None:
                 raise JobInFlowError
             if opts.get("group") is not None:
                 raise JobInGroupError(str(job.get("name")))
+
+
+def generate_group_id() -> str:
+    """Return a new group id, with as many random bits as a UUID has."""
+    return names.generated_id(secrets.randbits(128))
 
 
 def check_group_id(group_id: str) -> str:

@@ -3,6 +3,12 @@
 lua/includes/names.lua and keys_of.lua are their counterparts in Lua; tests compare them.
 """
 
+import string
+
+# The digits of generated group ids. The first one of 128 bits is one of the first eight.
+_DIGITS = string.ascii_letters + string.digits
+_ID_DIGITS = 22
+
 # The pseudo queue whose "jobs" are the groups: BullMQ keeps the ledger of each group below it.
 LEDGER_QUEUE = "_jobgroups"
 UNDO_SUFFIX = "-undo"
@@ -15,6 +21,19 @@ def field_name(attribute: str) -> str:
     """Return the name that a Python attribute has in hashes and in replies of scripts."""
     first, *rest = attribute.split("_")
     return first + "".join(map(str.capitalize, rest))
+
+
+def generated_id(bits: int) -> str:
+    """Return a group id of 22 letters and digits that has all of 128 bits.
+
+    It begins with a letter: BullMQ refuses ids that are integers. It is shorter than a UUID,
+    because each job of the group repeats it several times.
+    """
+    digits = []
+    for _ in range(_ID_DIGITS):
+        bits, digit = divmod(bits, len(_DIGITS))
+        digits.append(_DIGITS[digit])
+    return "".join(reversed(digits))
 
 
 def job_id(group_id: str, index: int) -> str:
@@ -35,11 +54,6 @@ def undo_id(job_id: str) -> str:
 def undo_queue(queue: str) -> str:
     """Return the queue that receives the undos of a queue's jobs."""
     return f"{queue}{UNDO_QUEUE_SUFFIX}"
-
-
-def mapping_field(name: str) -> str:
-    """Return the field of a mapping in the hash of the members that may need an undo."""
-    return f" {name}"
 
 
 def group_of_wakeup(entry: str) -> str:
@@ -82,11 +96,6 @@ def tombstone_key(prefix: str, group_id: str) -> str:
     return f"{ledger_key(prefix)}:tomb:{group_id}"
 
 
-def ended_key(prefix: str) -> str:
-    """Return the key of the sorted set of ended groups by the time they ended."""
-    return f"{ledger_key(prefix)}:saga:ended"
-
-
 def released_key(prefix: str) -> str:
     """Return the key of the sorted set of groups that a driver removes after their end."""
     return f"{ledger_key(prefix)}:saga:released"
@@ -97,6 +106,11 @@ def owning_queues_key(prefix: str) -> str:
     return f"{ledger_key(prefix)}:saga:queues"
 
 
+def reviewer_key(prefix: str) -> str:
+    """Return the key that names the driver that reviews groups."""
+    return f"{ledger_key(prefix)}:saga:reviewer"
+
+
 def owner_changes_key(prefix: str, owner: str) -> str:
     """Return the key of the stream of an owner's changed groups."""
     return f"{ledger_key(prefix)}:changed:{owner}"
@@ -105,6 +119,11 @@ def owner_changes_key(prefix: str, owner: str) -> str:
 def checkpoints_key(prefix: str, owner: str) -> str:
     """Return the key of the hash that holds each reader's checkpoint in an owner's stream."""
     return f"{ledger_key(prefix)}:heard:{owner}"
+
+
+def guard_key(key: str) -> str:
+    """Return a key in the slot of another key that never exists, and that no user can create."""
+    return f"{key}:never"
 
 
 def group_key(prefix: str, queue: str, group_id: str) -> str:

@@ -98,23 +98,28 @@ class JobDetails:
     undo_failure: JobFailure | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """A group after one call of settle_group.lua, and what the call did.
+    """What one call of settle_group.lua did to a group, and the group, if that was asked for.
 
-    `undone` and `undo_failed` count the undos that finished since the call before. `failed_queues`
-    are the queues with failed jobs of a group that this call ended.
+    `entered` are the states that the group entered, in order. `ran_for` is for how many
+    milliseconds it ran, if this call ended it. `failed_queues` are then the queues with failed
+    jobs of the group. `undone` and `undo_failed` count the undos that finished since the call
+    before.
     """
 
-    group: GroupState
+    state: State
+    entered: tuple[State, ...]
     changed: bool
-    more: bool
-    open: int
-    repaired: bool
-    before: State
-    undone: int
-    undo_failed: int
-    failed_queues: list[str]
+    settled_at: int = 0
+    ran_for: int | None = None
+    more: bool = False
+    open: int = 0
+    repaired: bool = False
+    undone: int = 0
+    undo_failed: int = 0
+    failed_queues: tuple[str, ...] = ()
+    group: GroupState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +135,8 @@ class Totals:
     """All groups of one Redis at one moment, in milliseconds.
 
     `oldest` contains, for each state that has a group, the earliest time at which one of them was
-    created or, for COMPENSATING, began its compensation. `waited` is the age of the first entry of
-    the wake-up list.
+    created, began its compensation or, in an ended state, ended. `waited` is the age of the first
+    entry of the wake-up list.
     """
 
     groups: dict[State, int]

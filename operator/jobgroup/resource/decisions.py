@@ -17,12 +17,31 @@ from jobgroup.resource.conditions import Problem
 FINALIZER = "jobgroups.dev/group"
 # `<uid>/<incarnation>` of the group of this object. In a copied object it has the original's uid.
 GROUP_ANNOTATION = "jobgroups.dev/group"
+# `<namespace>/<lease>` of the release that claimed this object; without it, any release may.
+RELEASE_ANNOTATION = "jobgroups.dev/release"
+
+
+class Claimant(Enum):
+    """Which release of the operator claimed an object."""
+
+    OURS = auto()  # this one, or none
+    GONE = auto()  # another one, which does not process the object any more
+    ALIVE = auto()  # another one
+    UNKNOWN = auto()  # another one, and this one may not read its Lease
+
+
+# The objects of these are left alone.
+OTHERS = (Claimant.ALIVE, Claimant.UNKNOWN)
+
+# How long the first report of a group may wait for more urgent work.
+FIRST_REPORT_MS = 500
 
 
 class Step(Enum):
     """What a reconcile does next."""
 
     NOTHING = auto()
+    LEAVE = auto()
     CLAIM = auto()
     CREATE = auto()
     CANCEL = auto()
@@ -65,6 +84,7 @@ class Resource:
     deleting: bool
     claimed: bool
     annotation: str
+    release: str
     cancel: bool
     suspend: bool
     orphan: bool
@@ -78,13 +98,15 @@ class Resource:
     def read(cls, body: Mapping[str, Any]) -> "Resource":
         """Read the fields from an object."""
         meta, spec, status = body["metadata"], body.get("spec") or {}, own_status(body)
+        annotations = meta.get("annotations") or {}
         finished = status.get("finishedAt")
         return cls(
             uid=meta["uid"],
             generation=meta.get("generation", 0),
             deleting="deletionTimestamp" in meta,
             claimed=FINALIZER in (meta.get("finalizers") or ()),
-            annotation=(meta.get("annotations") or {}).get(GROUP_ANNOTATION, ""),
+            annotation=annotations.get(GROUP_ANNOTATION, ""),
+            release=annotations.get(RELEASE_ANNOTATION, ""),
             cancel=bool(spec.get("cancel")),
             suspend=bool(spec.get("suspend")),
             orphan=spec.get("deletionPolicy") == "Orphan",
@@ -110,19 +132,36 @@ class Resource:
         return self.annotation.startswith(f"{self.uid}/")
 
     @property
+    def claimed_by(self) -> str:
+        """Return the release that claimed this object; empty if it was copied or has no claim."""
+        return self.release if self.is_annotated else ""
+
+    @property
     def is_ours(self) -> bool:
-        """Return whether the object has both our finalizer and its own annotation."""
-        return self.claimed and self.is_annotated
+        """Return whether the claim of the object is complete, whichever release it names.
+
+        One that has ended needs no name: an upgrade would write all that an older release claimed.
+        """
+        return self.claimed and self.is_annotated and (bool(self.release) or self.ended)
 
 
-def next_step(resource: Resource, group: GroupState | None, incarnation: str, now: int) -> Step:
+def next_step(
+    resource: Resource,
+    group: GroupState | None,
+    incarnation: str,
+    now: int,
+    claimant: Claimant = Claimant.OURS,
+) -> Step:
     """Return the next step; `now` is in milliseconds."""
+    if claimant in OTHERS:
+        return Step.LEAVE
     if resource.deleting:
         return _last_steps(resource, group)
+    is_claimed = resource.is_ours and claimant is Claimant.OURS
     if group is None:
-        return _first_steps(resource, incarnation, now)
-    if not resource.is_ours:
-        return Step.CLAIM  # an uninstall released the object, or a user replaced it
+        return _first_steps(resource, incarnation, now, is_claimed)
+    if not is_claimed:
+        return Step.CLAIM  # an uninstall released it, a user changed it, or we take over
     if group.state == "ACTIVE":
         if resource.cancel:
             return Step.CANCEL
@@ -131,6 +170,19 @@ def next_step(resource: Resource, group: GroupState | None, incarnation: str, no
     if resource.state != group.state:
         return Step.REPORT
     return Step.DELETE if _is_past(_expiry(resource), now) else Step.REPORT
+
+
+def patience(resource: Resource, group: GroupState, now: int) -> int:
+    """Return for how many milliseconds the report of a group may give way to other objects.
+
+    Only the first report of a group that runs may: if the group ends within that time, one write
+    is enough. No other report waits, and none of a group whose age cannot be known, because another
+    clock created it.
+    """
+    age = now - group.created_at
+    if resource.state or group.state != "ACTIVE" or not 0 <= age < FIRST_REPORT_MS:
+        return 0
+    return FIRST_REPORT_MS - age
 
 
 def own_status(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +197,7 @@ def finalizers_without_ours(body: Mapping[str, Any]) -> list[str]:
     return [name for name in body["metadata"].get("finalizers") or () if name != FINALIZER]
 
 
-def _first_steps(resource: Resource, incarnation: str, now: int) -> Step:
+def _first_steps(resource: Resource, incarnation: str, now: int, is_claimed: bool) -> Step:
     if resource.ended:
         # Somebody removed the group, or Redis lost it. The terminal status stays.
         if _is_past(_expiry(resource), now):
@@ -154,13 +206,15 @@ def _first_steps(resource: Resource, incarnation: str, now: int) -> Step:
     if resource.state not in ("", "PENDING"):
         return Step.BLOCK_LOST  # it had a group
     if resource.is_annotated and not resource.is_from(incarnation):
-        return Step.BLOCK_LOST  # it may have had one, in another incarnation of Redis
+        # It may have had one, in another incarnation of Redis. A claim of another release stays:
+        # that release may still have the group in its Redis.
+        return Step.BLOCK_LOST
     # Also after the claim: the creation may have been refused or cut off by a crash.
     if resource.cancel:
         return Step.BLOCK_CANCELLED
     if resource.suspend:
         return Step.BLOCK_SUSPENDED
-    return Step.CREATE if resource.is_ours else Step.CLAIM
+    return Step.CREATE if is_claimed else Step.CLAIM
 
 
 def _last_steps(resource: Resource, group: GroupState | None) -> Step:
@@ -173,6 +227,15 @@ def _last_steps(resource: Resource, group: GroupState | None) -> Step:
     if resource.orphan:
         return Step.ORPHAN
     return Step.CANCEL if group.state == "ACTIVE" else Step.AWAIT_COMPENSATION
+
+
+def outlives_its_namespace(group: GroupState | None) -> bool:
+    """Return whether a group stays in Redis if its object is deleted with the namespace.
+
+    A person must act on it, but nobody deleted that object by itself, and no Event can report the
+    undo that failed.
+    """
+    return group is not None and group.undo_failed_count > 0
 
 
 def requeue_at(resource: Resource, group: GroupState | None) -> int | None:

@@ -12,6 +12,7 @@ from typing import Any
 from jobgroup.model.snapshot import ENDED, GroupState, JobFailure
 from jobgroup.resource import reasons
 from jobgroup.resource.conditions import Problem, sanitize, to_rfc3339
+from jobgroup.resource.decisions import RELEASE_ANNOTATION
 from jobgroup.resource.listeners import waiting_jobs_message
 from jobgroup.resource.status import CANCELLED, NONE, end_message, failure_message, ready_reason
 
@@ -81,6 +82,28 @@ def events_of_waiting_jobs(
         return []
     message, which = sanitize(waiting_jobs_message(waiting)), min(waiting)
     return [ResourceEvent("Warning", reasons.NO_WORKER, message, which)]
+
+
+def event_of_other_release(other: str, own: str, is_known: bool) -> ResourceEvent:
+    """Return the Event of an object that another release claimed; `is_known` if it is alive."""
+    if is_known:
+        message = (
+            f"the release {other} has claimed this JobGroup; the release {own} watches it too, and"
+            " leaves it alone: give the releases different namespaces or label selectors"
+        )
+    else:
+        message = (
+            f"the release {other} has claimed this JobGroup; the release {own} leaves it alone,"
+            f" because it may not read the Lease of {other}: if that release is gone, remove the"
+            f" annotation {RELEASE_ANNOTATION}"
+        )
+    return ResourceEvent("Warning", reasons.CLAIMED_BY_OTHER_RELEASE, message, which=message)
+
+
+def event_of_refused_status(code: int, refusal: str) -> ResourceEvent:
+    """Return the Event of an object whose status the API server refused; one for each HTTP code."""
+    message = f"the API server refuses the status, so it is out of date: {refusal}"
+    return ResourceEvent("Warning", reasons.STATUS_REFUSED, sanitize(message), which=str(code))
 
 
 def events_of_problem(status: Mapping[str, Any], problem: Problem) -> list[ResourceEvent]:

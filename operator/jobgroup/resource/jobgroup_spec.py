@@ -5,13 +5,22 @@ validates objects with them again, because CEL cannot express every rule.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
 from jobgroup.definition.options import Model
-from jobgroup.definition.spec import MAX_JOBS, Compensation, Group, Job, Name, parse_group
+from jobgroup.definition.slices import Pace, Sliced, finish
+from jobgroup.definition.spec import (
+    MAX_JOBS,
+    Compensation,
+    Group,
+    Job,
+    Name,
+    parse_group_in_slices,
+)
 from jobgroup.definition.validation import validation_error
 from jobgroup.errors import InvalidSpecError
 
@@ -19,6 +28,9 @@ from jobgroup.errors import InvalidSpecError
 MAX_SECONDS = 10 * 365 * 24 * 3600
 # An object also contains its status and managed fields, and etcd stores at most 1.5 MB.
 MAX_SPEC = 512 * 1024
+# How many jobs or undos are encoded at a time to measure them.
+FEW = 10
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Settings(Model):
@@ -73,10 +85,26 @@ class JobGroupSpec(Settings):
 
 def parse_resource(body: Mapping[str, Any]) -> tuple[Settings, Group]:
     """Return the settings and the group of an object; raise InvalidSpecError if it is invalid."""
+    return finish(_parse(body))
+
+
+def parse_definition(body: Mapping[str, Any]) -> Group:
+    """Return the group of an object; raise InvalidSpecError if any part of it is invalid."""
+    return parse_resource(body)[1]
+
+
+def parse_definition_in_slices(body: Mapping[str, Any]) -> Sliced[Group]:
+    """Return what parse_definition returns; take breaks."""
+    _, group = yield from _parse(body)
+    return group
+
+
+def _parse(body: Mapping[str, Any]) -> Sliced[tuple[Settings, Group]]:
     spec = body.get("spec")
     if not isinstance(spec, Mapping):
         raise InvalidSpecError("spec: Input should be a mapping", is_final=False)
-    check_size(spec)
+    yield from check_size(spec)
+    yield
     definition = JobGroupSpec.model_fields.keys() - Settings.model_fields.keys()
     try:
         settings = Settings.model_validate(
@@ -85,7 +113,7 @@ def parse_resource(body: Mapping[str, Any]) -> tuple[Settings, Group]:
     except ValidationError as error:
         # A known setting can be changed, and a newer release may know an unknown one.
         raise InvalidSpecError(f"spec.{validation_error(error)}", is_final=False) from None
-    group = parse_group(
+    group = yield from parse_group_in_slices(
         spec.get("name"),
         spec.get("jobs") or (),
         spec.get("compensation"),
@@ -95,23 +123,45 @@ def parse_resource(body: Mapping[str, Any]) -> tuple[Settings, Group]:
     return settings, group
 
 
-def parse_definition(body: Mapping[str, Any]) -> Group:
-    """Return the group of an object; raise InvalidSpecError if any part of it is invalid."""
-    return parse_resource(body)[1]
-
-
-def check_size(spec: Mapping[str, Any]) -> None:
+def check_size(spec: Mapping[str, Any]) -> Sliced[None]:
     """Raise if a spec leaves no room for its status; CEL cannot measure fields without a schema."""
     try:
-        text = json.dumps(spec, ensure_ascii=False, separators=(",", ":"))
+        size = yield from _size(spec)
     except RecursionError:
         raise InvalidSpecError("spec: nested too deeply") from None
-    size = len(text.encode(errors="surrogatepass"))
     if size > MAX_SPEC:
         # Rounded up, so the message never shows the size of a valid spec.
         raise InvalidSpecError(
             f"spec has {-(-size // 1024)} KB; the limit is {MAX_SPEC // 1024} KB"
         )
+
+
+def _size(spec: Mapping[str, Any]) -> Sliced[int]:
+    """Return the bytes of a spec as compact JSON."""
+    total, rest, pace = 0, dict(spec), Pace()
+    for field in ("jobs", "compensation"):
+        given = spec.get(field)
+        if not given or not isinstance(given, (list, dict)):
+            continue
+        rest[field] = type(given)()
+        total -= len(",")
+        for part in _parts(given):
+            size = _bytes(part)
+            total += size - len("[]") + len(",")
+            if pace.ends_with(size):
+                yield
+    return total + _bytes(rest)
+
+
+def _parts(given: list[Any] | dict[str, Any]) -> Iterator[list[Any] | dict[str, Any]]:
+    """Return the jobs or the undos, a few at a time: a call for each alone would take longer."""
+    rest = iter(given.items() if isinstance(given, dict) else given)
+    while part := type(given)(islice(rest, FEW)):
+        yield part
+
+
+def _bytes(value: Any) -> int:
+    return len(_encode(value).encode(errors="surrogatepass"))
 
 
 def _check_unique(group: Group) -> None:

@@ -15,6 +15,8 @@ from jobgroup.model.names import undo_queue
 from jobgroup.model.snapshot import GroupJob
 
 NO_WORKER = "no worker is connected: start one, or create a WorkerPool"
+# The queue of an undo is derived; that of a job may be mistyped.
+NO_WORKER_OR_QUEUE = "no worker is connected: start one, or check queueName"
 # A message names at most this many queues.
 MAX_NAMED = 3
 
@@ -72,7 +74,7 @@ def missing_workers_message(
         return ""
     waiting = Counter(undo_queue(job.queue_name) for job in jobs if job.undo == "pending")
     without = queues_without_worker(prefix, waiting, connections)
-    return _message("undo", {queue: waiting[queue] for queue in without})
+    return _message("undo", {queue: waiting[queue] for queue in without}, NO_WORKER)
 
 
 def waiting_jobs(jobs: Iterable[GroupJob], unserved: Collection[str]) -> Counter[str]:
@@ -84,10 +86,10 @@ def waiting_jobs(jobs: Iterable[GroupJob], unserved: Collection[str]) -> Counter
 
 def waiting_jobs_message(waiting: Mapping[str, int]) -> str:
     """Return a message that names the queues where jobs wait; it is empty if there are none."""
-    return _message("job", waiting)
+    return _message("job", waiting, NO_WORKER_OR_QUEUE)
 
 
-def _message(what: str, waiting: Mapping[str, int]) -> str:
+def _message(what: str, waiting: Mapping[str, int], advice: str) -> str:
     unserved = [(count, queue) for queue, count in sorted(waiting.items())]
     if not unserved:
         return ""
@@ -97,4 +99,4 @@ def _message(what: str, waiting: Mapping[str, int]) -> str:
     count, queue = unserved[0]
     first = f"1 {what} waits in {queue}" if count == 1 else f"{count} {what}s wait in {queue}"
     waits = ", ".join([first, *parts])
-    return f"{waits}; {NO_WORKER}"
+    return f"{waits}; {advice}"

@@ -22,6 +22,7 @@ from jobgroup.errors import (
 PENDING = "Pending"  # the group is not in Redis yet
 RUNNING = "Running"  # the jobs are in Redis
 NO_WORKER = "NoWorker"  # jobs wait in a queue that has no worker
+NO_UNDO_WORKER = "NoUndoWorker"  # undos wait in a queue that has no worker
 COMPENSATING = "Compensating"  # the group failed, and the undos of its completed jobs run
 COMPLETED = "Completed"  # every job completed
 FAILED = "Failed"  # the group failed, and every undo completed
@@ -48,6 +49,8 @@ REDIS_ERROR = "RedisError"  # Redis answers with an error
 DEADLINE_EXCEEDED = "DeadlineExceeded"  # spec.activeDeadlineSeconds passed
 COMPENSATED = "Compensated"  # the group ended, and every undo completed
 LATE_CHANGE = "LateChange"  # a job or an undo finished after its group had ended
+STATUS_REFUSED = "StatusRefused"  # the API server refused the status
+CLAIMED_BY_OTHER_RELEASE = "ClaimedByOtherRelease"  # another release processes the object
 OPERATOR_UNINSTALLED = "OperatorUninstalled"  # the group runs without an operator
 
 # Conditions of a WorkerPool.

@@ -40,6 +40,9 @@ _REQUESTS = {
     reasons.DEADLINE_EXCEEDED: "spec.activeDeadlineSeconds passed",
 }
 
+# The reason of a group of which jobs or undos wait without a worker.
+_UNSERVED = {"ACTIVE": reasons.NO_WORKER, "COMPENSATING": reasons.NO_UNDO_WORKER}
+
 NONE: Mapping[str, JobFailure] = MappingProxyType({})
 
 # The order of the jobs: failed ones first, then those that need attention.
@@ -304,9 +307,9 @@ def _conditions(
         stalled = problem.stalled
     else:
         reason, message, stalled = _summary(state, group, failures)
-        if remark and state == "ACTIVE":
-            reason = reasons.NO_WORKER
-        message = f"{message}; {remark}" if remark else message
+        if remark:
+            reason = _UNSERVED.get(state, reason)
+            message = f"{message}; {remark}"
     ended = state in ENDED
     succeeded = state == "COMPLETED"
     ready = succeeded and not problem

@@ -3,7 +3,7 @@
 The methods are called while groups are being processed, so an implementation must be quick.
 """
 
-from jobgroup.model.snapshot import GroupState, State
+from jobgroup.model.snapshot import Settled
 
 
 class Observer:
@@ -15,10 +15,8 @@ class Observer:
     def groups_created(self, groups: int) -> None:
         """Record that this number of groups was created."""
 
-    def group_settled(
-        self, before: State, group: GroupState, undone: int = 0, undo_failed: int = 0
-    ) -> None:
-        """Record that a group changed, and how many of its undos finished since the last change."""
+    def group_settled(self, settled: Settled) -> None:
+        """Record that a group changed."""
 
     def group_released(self) -> None:
         """Record that a group lost its owner and is removed after its end."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, partial
 from itertools import repeat
-from types import NoneType
+from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from redis.exceptions import ResponseError
@@ -28,7 +28,7 @@ from jobgroup.errors import (
 )
 from jobgroup.model import names
 from jobgroup.model.snapshot import GroupJob, GroupState, Settled, State
-from jobgroup.store.connection import is_transient
+from jobgroup.store.connection import is_transient, lacks_right
 from jobgroup.store.observer import Observer
 
 # Refusals whose detail is the id of a group or the key of a job.
@@ -75,17 +75,18 @@ def _fields_of(kind: Any) -> tuple[_Field, ...]:
 
 
 def _converter(hint: Any) -> Callable[[Any], Any]:
+    if isinstance(hint, UnionType) and len(kinds := set(get_args(hint)) - {NoneType}) == 1:
+        return _converter(kinds.pop())
     if isinstance(hint, type) and is_dataclass(hint):
         return partial(_from_object, hint)
     if get_origin(hint) is dict:
         convert = _converter(get_args(hint)[1])
         return lambda values: {name: convert(value) for name, value in values.items()}
-    if get_origin(hint) is list:
+    if get_origin(hint) in (list, tuple):
+        several, convert = get_origin(hint), _converter(get_args(hint)[0])
         # Lua writes an empty list as {}.
-        return lambda values: list(map(_converter(get_args(hint)[0]), values))
-    if hint is bool:
-        return bool
-    return int if int in (hint, *get_args(hint)) else str
+        return lambda values: several(map(convert, values))
+    return hint if hint in (bool, int) else str
 
 
 def _from_object(kind: Callable[..., Value], found: Mapping[str, Any]) -> Value:
@@ -127,23 +128,21 @@ def read_group(group_id: str, reply: str) -> GroupReply:
     return read_value(GroupReply, f"Group {group_id}", reply)
 
 
-def read_snapshot(group_id: str, reply: str) -> GroupState:
-    """Read a snapshot of a group."""
-    return read_value(GroupState, f"Group {group_id}", reply)
-
-
 def read_settled(group_id: str, reply: Any, observer: Observer) -> SettleResult:
-    """Read the reply of settle_group.lua, and report a change to the observer."""
+    """Read the reply of a script that settles, and report a change to the observer."""
     if reply is None:
         return None
     if isinstance(reply, Exception):
         return newer_format(reply) or reply
-    try:
-        settled = read_value(Settled, f"Group {group_id}", reply)
-    except CorruptKeyError as error:
-        return error
+    if isinstance(reply, int):
+        settled = Settled(state="COMPLETED", entered=("COMPLETED",), changed=True, ran_for=reply)
+    else:
+        try:
+            settled = read_value(Settled, f"Group {group_id}", reply)
+        except CorruptKeyError as error:
+            return error
     if settled.changed:
-        observer.group_settled(settled.before, settled.group, settled.undone, settled.undo_failed)
+        observer.group_settled(settled)
     return settled
 
 
@@ -197,7 +196,8 @@ def read_reading(
 
 def is_its_own(error: Exception) -> bool:
     """Return whether an error concerns the keys of one group, and not Redis as a whole."""
-    return isinstance(error, ResponseError) and not is_transient(error)
+    concerns_redis = is_transient(error) or lacks_right(error)
+    return isinstance(error, ResponseError) and not concerns_redis
 
 
 def newer_format(error: Exception) -> NewerFormatError | None:

@@ -98,11 +98,18 @@ class Reviews:
         self._redis = redis
         self._prefix = prefix
         self._review = load("review_groups", folder, observer)
+        self._claim = load("claim_reviews", folder, observer)
         self._find_short = load("find_short", folder, observer)
         self._find_unparked = load("find_unparked", folder, observer)
         self._find_released = load("find_released", folder, observer)
         self._reclaim = load("reclaim_wakeups", folder, observer)
         self._read_hints = load("read_hints", folder, observer)
+
+    async def claim(self, driver: str, lasts: int) -> bool:
+        """Claim the reviews for some milliseconds; return whether this driver has them."""
+        reviewer = names.reviewer_key(self._prefix)
+        slots = {"reviewer": reviewer, "driver": driver, "lasts": lasts}
+        return bool(await self._claim(self._redis, **slots))
 
     async def review(self, state: State, after: Cursor, short: int = SHORT) -> Review:
         """Review the parked groups of a state after a cursor; read lists of up to `short` jobs."""

@@ -17,6 +17,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
+from jobgroup.model import names
 from jobgroup.store.observer import SILENT, Observer
 
 # Not importlib.resources: lua/ holds no Python, and namespace packages confuse editable installs.
@@ -54,12 +55,18 @@ class Script:
         return sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     def command(self, **slots: Any) -> tuple[Any, ...]:
-        """Return the command for one call; raise TypeError if a slot is missing or unknown."""
+        """Return the command for one call; raise TypeError if a slot is missing or unknown.
+
+        The last key never exists. A Cluster that is moving the slot refuses such a call; without
+        that key, it would run the script on the part of the data that it still has.
+        """
         expected = self.keys + self.args
         if slots.keys() != set(expected):
             wrong = sorted(slots.keys() ^ set(expected))
             raise TypeError(f"{self.name} takes {sorted(expected)}; wrong or missing: {wrong}")
-        return ("EVALSHA", self.sha, len(self.keys), *(slots[slot] for slot in expected))
+        keys = [slots[slot] for slot in self.keys]
+        keys += [names.guard_key(key) for key in keys[:1]]
+        return ("EVALSHA", self.sha, len(keys), *keys, *(slots[slot] for slot in self.args))
 
     async def __call__(self, redis: Redis, **slots: Any) -> Any:
         """Run the script once."""

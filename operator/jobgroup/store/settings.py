@@ -3,14 +3,29 @@
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
+from typing import Any
 
-from redis.asyncio.connection import parse_url
+from redis.asyncio import Redis
 
 from jobgroup.errors import InvalidSpecError
-from jobgroup.store.connection import connect, locate
+from jobgroup.store.connection import check_prefix, connect, has_sentinels
+from jobgroup.store.credentials import FileCredentials
+from jobgroup.store.redis_url import RedisUrl, parse
+
+DEFAULT_URL = "redis://127.0.0.1:6379/0"
+DEFAULT_PREFIX = "bull"
+# Files with certificates, and redis-py's name for them.
+_CERTIFICATES = {
+    "REDIS_CA_FILE": "ssl_ca_certs",
+    "REDIS_CERT_FILE": "ssl_certfile",
+    "REDIS_KEY_FILE": "ssl_keyfile",
+}
+_LOGIN = ("REDIS_URL_FILE", "REDIS_USERNAME_FILE", "REDIS_PASSWORD_FILE")
+_SENTINEL_LOGIN = (
+    *("REDIS_URL_FILE", "REDIS_SENTINEL_USERNAME_FILE", "REDIS_SENTINEL_PASSWORD_FILE"),
+)
 
 
 class SettingsError(Exception):
@@ -21,58 +36,100 @@ class SettingsError(Exception):
 class RedisSettings:
     """Which Redis to use, and the key prefix of its queues; docs/running.md explains them."""
 
-    url: str
+    url: RedisUrl
     prefix: str
+    # Where user and password are read again, and from which files; not part of what is compared.
+    env: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def location(self) -> str:
-        """Return the host and port, or the socket, without user and password."""
-        return locate(self.url)
+        """Return the hosts and ports, or the socket, without user and password."""
+        return self.url.location
 
-
-def read_redis_settings(env: Mapping[str, str] = os.environ) -> RedisSettings:
-    """Read and check the environment."""
-    prefix = text_setting(env, "BULLMQ_PREFIX", "bull", r"[^\s:]{1,64}(:[^\s:]{1,64})*")
-    return RedisSettings(_redis_url(env), prefix)
-
-
-def _redis_url(env: Mapping[str, str]) -> str:
-    """Build the URL; it, the user, the password and the CA may come from files."""
-    given = _file(env, "REDIS_URL_FILE").strip() or env.get("REDIS_URL")
-    parts = _checked(given or "redis://127.0.0.1:6379/0")
-    user = quote(_file(env, "REDIS_USERNAME_FILE"), safe="") or parts.username
-    password = quote(_file(env, "REDIS_PASSWORD_FILE"), safe="") or parts.password
-    if user or password:
-        who = f"{quote(user or '', safe='%')}:{quote(password or '', safe='%')}"
-        parts = parts._replace(netloc=f"{who}@{parts.netloc.rpartition('@')[2]}")
-    if authority := env.get("REDIS_CA_FILE"):
-        if parts.scheme != "rediss":
-            raise SettingsError("REDIS_CA_FILE: only a rediss:// URL has certificates to check")
-        if not Path(authority).is_file():
-            raise SettingsError(f"REDIS_CA_FILE: there is no file {authority}")
-        query = "&".join(filter(None, [f"ssl_ca_certs={quote(authority)}", parts.query]))
-        parts = parts._replace(query=query)
-    return urlunsplit(parts)
-
-
-def _checked(url: str) -> SplitResult:
-    """Raise if a URL does not name one Redis server, or if redis-py would misread it."""
-    scheme, _, rest = url.partition("://")
-    hosts = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
-    if "sentinel" in scheme.lower() or "cluster" in scheme.lower() or "," in hosts:
-        raise SettingsError(
-            "REDIS_URL: Sentinel and Cluster are not supported yet; name one Redis server"
+    def connect(self, **options: Any) -> Redis:
+        """Open a client; user and password are read again if they come from files."""
+        return connect(
+            self.url,
+            self.prefix,
+            self._credentials(_LOGIN, "Redis", "username", "password"),
+            self._credentials(
+                _SENTINEL_LOGIN, "a sentinel", "sentinel_username", "sentinel_password"
+            ),
+            **options,
         )
+
+    def _credentials(
+        self, variables: tuple[str, ...], of: str, username: str, password: str
+    ) -> FileCredentials | None:
+        files = [Path(path) for name in variables if (path := self.env.get(name))]
+        if not files:
+            return None
+
+        def read() -> tuple[str, str]:
+            url = _read_url(self.env, "REDIS_URL")
+            return getattr(url, username), getattr(url, password)
+
+        return FileCredentials(read, files, of)
+
+
+def read_redis_settings(
+    env: Mapping[str, str] = os.environ, url: str = "", prefix: str = ""
+) -> RedisSettings:
+    """Read and check the environment; a URL and a prefix from the command line replace it."""
+    if url:
+        # The password in a file must not be sent to another server.
+        env = {name: value for name, value in env.items() if not name.startswith("REDIS_")}
+        env["REDIS_URL"] = url
+    found = _read_url(env, "--redis" if url else "REDIS_URL")
+    checked = prefix or text_setting(
+        env, "BULLMQ_PREFIX", DEFAULT_PREFIX, r"[^\s:]{1,64}(:[^\s:]{1,64})*"
+    )
     try:
-        locate(url)
-        parse_url(url)
-        connect(url)
-    except (InvalidSpecError, ValueError) as error:
-        raise SettingsError(f"REDIS_URL: {error}") from None
-    parts = urlsplit(url)
-    if parts.scheme != "unix" and not re.fullmatch("/?[0-9]*", parts.path):
-        raise SettingsError("REDIS_URL: the database must be a number, as in redis://host:6379/0")
-    return parts
+        check_prefix(found, checked)
+    except InvalidSpecError as error:
+        raise SettingsError(f"{'--prefix' if prefix else 'BULLMQ_PREFIX'}: {error}") from None
+    kept = {name: env[name] for name in env if name.startswith("REDIS_")}
+    return RedisSettings(found, checked, kept)
+
+
+def _read_url(env: Mapping[str, str], name: str) -> RedisUrl:
+    """Read the URL; it, users, passwords and certificates may come from files."""
+    given = _file(env, "REDIS_URL_FILE").strip() or env.get("REDIS_URL") or DEFAULT_URL
+    try:
+        url = parse(given)
+        url = replace(
+            url,
+            username=_file(env, "REDIS_USERNAME_FILE") or url.username,
+            password=_file(env, "REDIS_PASSWORD_FILE") or url.password,
+            sentinel_username=_file(env, "REDIS_SENTINEL_USERNAME_FILE") or url.sentinel_username,
+            sentinel_password=_file(env, "REDIS_SENTINEL_PASSWORD_FILE") or url.sentinel_password,
+            options={**url.options, **_certificates(env, url)},
+        )
+        # redis-py checks the values of parameters.
+        connect(url, "{any}")
+    except InvalidSpecError as error:
+        raise SettingsError(f"{name}: {error}") from None
+    for variable in _SENTINEL_LOGIN[1:]:
+        if env.get(variable) and not has_sentinels(url):
+            raise SettingsError(f"{variable}: only a redis+sentinel:// URL has sentinels")
+    return url
+
+
+def _certificates(env: Mapping[str, str], url: RedisUrl) -> dict[str, str]:
+    found = {}
+    for variable, option in _CERTIFICATES.items():
+        if path := env.get(variable):
+            if not url.any_tls:
+                raise SettingsError(
+                    f"{variable}: only a rediss:// URL uses certificates, or rediss+sentinel://"
+                    " and rediss+cluster://"
+                )
+            if not Path(path).is_file():
+                raise SettingsError(f"{variable}: there is no file {path}")
+            found[option] = path
+    if "ssl_keyfile" in found and "ssl_certfile" not in found:
+        raise SettingsError("REDIS_KEY_FILE: a key needs the certificate in REDIS_CERT_FILE")
+    return found
 
 
 def _file(env: Mapping[str, str], name: str) -> str:

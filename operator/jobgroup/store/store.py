@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
@@ -40,11 +40,11 @@ from jobgroup.store.replies import (
     read_jobs,
     read_reading,
     read_settled,
-    read_snapshot,
     read_value,
     refusal,
 )
 from jobgroup.store.reviews import Reviews
+from jobgroup.store.rights import Rights
 from jobgroup.store.scripts import FOLDER, Call, Script, load, run_all
 from jobgroup.store.streams import Streams
 from jobgroup.store.wakeups import Wakeups
@@ -82,6 +82,7 @@ class Store:
         self.streams = Streams(redis, prefix)
         self.wakeups = Wakeups(redis, prefix, folder, observer)
         self.reviews = Reviews(redis, prefix, folder, observer)
+        self.rights = Rights(redis, prefix, folder, observer)
 
     async def ping(self) -> None:
         """Raise an error if Redis does not answer."""
@@ -93,6 +94,7 @@ class Store:
 
     async def create(self, plans: Sequence[Plan]) -> list[bool | RefusedError]:
         """Create groups, each atomically; return for each whether it is new, or its refusal."""
+        await self.rights.check_once()
         calls = [self._creation(batch) for batch in _batches(plans)]
         return [
             result for reply in await run_all(self.redis, calls) for result in self._created(reply)
@@ -100,6 +102,7 @@ class Store:
 
     async def create_and_read(self, plan: Plan) -> GroupReading | RefusedError:
         """Create a group and read it with its jobs in one round trip, or return the refusal."""
+        await self.rights.check_once()
         calls = [self._creation([plan]), *self._reads(plan.group_id, jobs=True)]
         created, *replies = await run_all(self.redis, calls, in_order=True)
         (result,) = self._created(created)
@@ -121,10 +124,15 @@ class Store:
         ]
 
     async def settle(
-        self, group_ids: Sequence[str], request: str = "", grace: int = GRACE, queue: str = ""
+        self,
+        group_ids: Sequence[str],
+        request: str = "",
+        grace: int = GRACE,
+        queue: str = "",
+        snapshots: bool = False,
     ) -> list[SettleResult]:
         """Settle groups; `queue` owns groups whose pseudo parent may be gone."""
-        about = {"request": request, "grace": grace, "queue": queue}
+        about = {"request": request, "grace": grace, "queue": queue, "snapshot": int(snapshots)}
         calls = [(self._settle, {**self._slots(group_id), **about}) for group_id in group_ids]
         replies = await run_all(self.redis, calls)
         return [
@@ -135,9 +143,9 @@ class Store:
     async def cancel(self, group_id: str, grace: int = GRACE) -> GroupState:
         """Cancel a running group."""
         reply = await self._call(self._cancel, group_id, grace=grace)
-        group = read_snapshot(group_id, reply)
-        self._observer.group_settled("ACTIVE", group)
-        return group
+        settled = read_value(Settled, f"Group {group_id}", reply)
+        self._observer.group_settled(settled)
+        return cast(GroupState, settled.group)
 
     async def remove(self, group_id: str) -> None:
         """Remove an ended group and all its keys except its tombstone."""
@@ -204,7 +212,7 @@ class Store:
             return read.group
         # Settle it, so that the state does not contradict the counts.
         with contextlib.suppress(*UNAVAILABLE):
-            (settled,) = await self.settle([group_id])
+            (settled,) = await self.settle([group_id], snapshots=True)
             if settled is None:
                 return None  # it was removed meanwhile
             if isinstance(settled, Settled):

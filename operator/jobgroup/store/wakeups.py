@@ -30,29 +30,32 @@ class Wakeups:
         self._list = names.wakeups_key(prefix)
         self._marker = names.marker_key(prefix)
         self._parked = names.parked_key(prefix)
+        self._events = names.events_key(prefix, names.LEDGER_QUEUE)
 
     async def settle(
-        self, skip: int = 0, limit: int = 1, grace: int = GRACE
+        self, skip: int = 0, limit: int = 1, grace: int = GRACE, snapshots: bool = False
     ) -> list[tuple[str, SettleResult]]:
         """Settle the first groups of the list; return each entry with its result."""
-        return self._results(await self._settle(self._redis, **self._slots(skip, limit, grace)))
+        slots = self._slots(skip, limit, grace, snapshots)
+        return self._results(await self._settle(self._redis, **slots))
 
     async def wait_and_settle(
-        self, seconds: float, limit: int = 1, grace: int = GRACE
+        self, seconds: float, limit: int = 1, grace: int = GRACE, snapshots: bool = False
     ) -> list[tuple[str, SettleResult]]:
         """Wait until a stock worker adds to the list, at most for this time, and settle.
 
         Both commands are sent at once. Redis runs the second as soon as the first returns, before
         the worker that failed a job can start another one.
         """
+        slots = self._slots(0, limit, grace, snapshots)
         pipeline = self._redis.pipeline(transaction=False)
         pipeline.execute_command("BZPOPMIN", self._marker, seconds)
-        pipeline.execute_command(*self._settle.command(**self._slots(0, limit, grace)))
+        pipeline.execute_command(*self._settle.command(**slots))
         woken, replies = await pipeline.execute(raise_on_error=False)
         # Both replies arrive together, so the time of the script alone is unknown.
         self._observer.script_answered(self._settle.name, 1, None)
         if isinstance(replies, NoScriptError):
-            return await self.settle(0, limit, grace)
+            return await self.settle(0, limit, grace, snapshots)
         for reply in (woken, replies):
             if isinstance(reply, Exception):
                 raise reply
@@ -69,9 +72,15 @@ class Wakeups:
         pipeline.lrem(self._list, 1, entry)
         await pipeline.execute()
 
-    def _slots(self, skip: int, limit: int, grace: int) -> dict[str, Any]:
-        about = {"wakeups": self._list, "prefix": self._prefix, "grace": grace}
-        return {**about, "skip": skip, "limit": limit}
+    def _slots(self, skip: int, limit: int, grace: int, snapshots: bool) -> dict[str, Any]:
+        keys = {
+            "wakeups": self._list,
+            "parked": self._parked,
+            "marker": self._marker,
+            "events": self._events,
+        }
+        about = {"prefix": self._prefix, "grace": grace, "snapshot": int(snapshots)}
+        return {**keys, **about, "skip": skip, "limit": limit}
 
     def _results(self, replies: list[Any]) -> list[tuple[str, SettleResult]]:
         return [
