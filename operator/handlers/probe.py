@@ -40,7 +40,7 @@ def main(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
     except (aiohttp.ClientError, TimeoutError) as error:
         sys.stderr.write(f"the operator does not answer at port {port}: {error!r}\n")
         return 1
-    sys.stdout.write(text)
+    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
     return 0 if status == 200 else 1
 
 

@@ -41,6 +41,11 @@ class Settings:
     watch_seconds: int
     metrics_by_namespace: bool
 
+    @property
+    def release(self) -> str:
+        """Return the name of this release, which all of its replicas share."""
+        return f"{self.namespace}/{self.lease_name}"
+
 
 def read_settings(env: Mapping[str, str] = os.environ, namespaces: Sequence[str] = ()) -> Settings:
     """Read and check the environment; `namespaces` are those of the command that was started."""

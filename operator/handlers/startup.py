@@ -1,7 +1,8 @@
 """The start and the stop of the operator: settings, leader election, loops.
 
 kopf starts to watch when the startup handlers have returned. So the startup handler waits for the
-leader lease: a replica that does not lead does nothing.
+leader lease: a replica that does not lead reads no objects and writes nothing to Kubernetes but the
+lease. Its driver settles groups in Redis beside that of the leader.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from handlers.jobgroups.cache import ObjectCache
 from handlers.jobgroups.counts import NamespaceCounts
 from handlers.jobgroups.follower import Follower
+from handlers.jobgroups.left import LeftObjects
 from handlers.jobgroups.queue_watch import QueueWatch
 from handlers.jobgroups.reconciler import Reconciler
 from handlers.jobgroups.reporter import Reporter
@@ -28,6 +30,7 @@ from handlers.kube.leader import RELEASE_SECONDS, Lease
 from handlers.kube.ratelimit import TokenBucket
 from handlers.kube.refs import ref_of
 from handlers.kube.refusals import Refusals
+from handlers.kube.releases import Releases, Scope
 from handlers.kube.rights import reviews
 from handlers.kube.rights_check import RightsCheck
 from handlers.kube.watches import Watches
@@ -43,7 +46,7 @@ from handlers.workerpools.controller import PoolController
 from handlers.workerpools.scaler import Scaler
 from handlers.workerpools.targets import Targets
 from handlers.workerpools.worker_check import WorkerCheck
-from jobgroup import Driver, Store, __version__, connect
+from jobgroup import Driver, Store, __version__
 from jobgroup.resource.kinds import JOBGROUP, KINDS, WORKERPOOL
 
 logger = logging.getLogger(__name__)
@@ -71,20 +74,26 @@ class Operator:
         self._exit_task: asyncio.Task[None] | None = None
         self._controllers: dict[str, Controller] = {}
         self._counts: NamespaceCounts | None = None
+        self._left: LeftObjects | None = None
         registry = CollectorRegistry(auto_describe=True)
         self._metrics = Metrics(registry)
         refusals = Refusals()
         self.watches = Watches(settings.watch_seconds, refusals)
-        self._health = Health(settings.port, registry)
+        self._health = Health(settings.port, registry, self._role)
         limit = TokenBucket(settings.api_qps, settings.api_burst)
         self._api = ApiClient(kopf_settings, limit, settings.label_selector, refusals)
-        self._lease = Lease(self._api, settings.namespace, settings.lease_name, settings.identity)
-        needed = reviews(settings.namespaces, settings.namespace, settings.lease_name)
-        self._rights = RightsCheck(self._api, needed, self._is_leader)
+        scope = Scope(settings.namespaces, settings.label_selector)
+        self._lease = Lease(
+            self._api,
+            settings.namespace,
+            settings.lease_name,
+            settings.identity,
+            scope.annotation,
+        )
         redis = settings.redis
-        self._store = Store(connect(redis.url), redis.prefix, observer=self._metrics)
-        self._redis = RedisProbe(self._store, redis.location, self._is_leader)
-        self._driver = Driver(self._store)
+        self._store = Store(redis.connect(), redis.prefix, observer=self._metrics)
+        self._redis = RedisProbe(self._store, redis.location)
+        self._driver = Driver(self._store, name=settings.identity)
         queues = self._store.queues
         targets = Targets(self._api, settings.pool_opt_in)
         self._pools = PoolController(
@@ -95,9 +104,14 @@ class Operator:
             WorkerCheck(queues, redis.prefix),
             settings.pool_max_replicas,
         )
+        needed = reviews(settings.namespaces, settings.namespace, settings.lease_name)
+        self._rights = RightsCheck(
+            self._api, needed, self._is_leader, lambda: bool(self._pools.statuses())
+        )
         registry.register(
             StateCollector(
                 is_leader=self._is_leader,
+                is_reviewing=lambda: self._driver.is_reviewing,
                 writes=self._api.writes,
                 refused=self._api.refused,
                 refusals=refusals.counts,
@@ -106,14 +120,22 @@ class Operator:
                 pools=self._pools.statuses,
                 redis=self._redis,
                 namespaces=lambda: self._counts.by_namespace() if self._counts else {},
+                left=lambda: 0 if self._left is None else len(self._left),
             )
         )
 
     def _is_leader(self) -> bool:
         return self._lease.is_held
 
+    def _role(self) -> str:
+        """Return what a replica does that does not lead."""
+        if self._is_leader():
+            return ""
+        reviews = " and reviews" if self._driver.is_reviewing else ""
+        return f"this replica waits for the Lease, and settles{reviews} groups"
+
     async def start(self) -> None:
-        """Wait until this replica leads, then start all loops."""
+        """Start the driver, wait until this replica leads, then start all other loops."""
         try:
             await self._health.start()
         except OSError as error:
@@ -121,14 +143,15 @@ class Operator:
             raise SettingsError(f"PORT: cannot listen on port {port}: {error}") from None
         self._health.add_ready_check("redis", self._redis.check)
         self._run("redis", self._redis.run())
+        self._start_loop("driver", self._driver, self._driver.run())
         self._health.add_ready_check("rights", self._rights.check)
+        self._health.add_ready_note("optional rights", self._rights.note)
         self._run("rights", self._rights.run())
         owner = await self._read_cluster_uid()
         await self._lease.acquire()
         self._metrics.record_watch_event()
         self._run("lease", self._lease.keep())
         self._health.add_live_check("lease", self._check_lease)
-        self._start_loop("driver", self._driver, self._driver.run())
         self._start_jobgroups(owner)
         self._start_loop("pools", self._pools, self._pools.run())
         self._controllers[WORKERPOOL.plural] = self._pools
@@ -140,16 +163,22 @@ class Operator:
     def _start_jobgroups(self, owner: str) -> None:
         cache, queue = ObjectCache(), WorkQueue(attrgetter("namespace"), attrgetter("is_large"))
         watch = QueueWatch(self._store, cache)
-        reporter = Reporter(self._api, self._store, cache, watch)
-        steps = Steps(self._api, self._store, cache, reporter, owner, self._is_leader)
-        reconciler = Reconciler(self._api, self._store, cache, reporter, steps, queue, watch)
+        reporter = Reporter(self._api, self._store, cache, watch, queue)
+        releases, release = Releases(self._api, self._settings), self._settings.release
+        left = self._left = LeftObjects(releases, cache, queue)
+        steps = Steps(
+            self._api, self._store, cache, reporter, left, owner, release, self._is_leader
+        )
+        reconciler = Reconciler(
+            self._api, self._store, cache, reporter, steps, queue, watch, releases, left
+        )
         # All replicas of a release share one checkpoint.
-        reader = f"{self._settings.namespace}/{self._settings.lease_name}"
         namespaces = self._settings.namespaces
-        follower = Follower(self._store, owner, reader, namespaces, cache, queue)
+        follower = Follower(self._store, owner, release, namespaces, cache, queue)
         self._start_loop("changes", follower, follower.follow_changes())
         self._run("progress", follower.follow_progress())
         self._run("queues", watch.run(queue))
+        self._run("left objects", left.run())
         workers = self._settings.workers
         for number in range(workers):
             self._run(f"worker {number}", reconciler.work())

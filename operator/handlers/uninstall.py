@@ -11,6 +11,7 @@ import contextlib
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -22,12 +23,21 @@ from handlers.kube.client import MERGE, ApiClient, ApiError, Conflict
 from handlers.kube.kopf_settings import raise_recursion_limit
 from handlers.kube.leader import Lease
 from handlers.kube.refs import ref_of
+from handlers.kube.releases import CHECK_SECONDS, Releases
 from handlers.settings import Settings, SettingsError, read_settings
-from jobgroup import Store, connect
+from jobgroup import Store
 from jobgroup.errors import RefusedError
 from jobgroup.model.clock import backoff, now_ms
 from jobgroup.resource import reasons
-from jobgroup.resource.decisions import Resource, Step, finalizers_without_ours, next_step
+from jobgroup.resource.decisions import (
+    OTHERS,
+    RELEASE_ANNOTATION,
+    Resource,
+    Step,
+    finalizers_without_ours,
+    next_step,
+    outlives_its_namespace,
+)
 from jobgroup.resource.events import ResourceEvent, to_kubernetes_event
 from jobgroup.resource.kinds import API_VERSION, JOBGROUP
 from jobgroup.store.connection import RedisError
@@ -47,6 +57,14 @@ UNDRIVEN = ResourceEvent(
     reasons.OPERATOR_UNINSTALLED,
     "this group does not advance and is not undone until the operator is installed again",
 )
+# What is logged about the group of an object that is deleted.
+KEPT = (
+    "%s (%s) is deleted with its namespace; its group stays in Redis, because an undo failed for"
+    " good"
+)
+NOT_UNDONE = (
+    "%s (%s) is deleted, but not undone yet; its undos run when an operator is installed again"
+)
 
 
 class Uninstaller:
@@ -56,9 +74,12 @@ class Uninstaller:
         self._settings = settings
         selector = settings.label_selector
         self._api = ApiClient(kopf.OperatorSettings(), label_selector=selector)
-        redis = connect(settings.redis.url, socket_timeout=ANSWER_SECONDS)
+        self._releases = Releases(self._api, settings)
+        redis = settings.redis.connect(socket_timeout=ANSWER_SECONDS)
         self._store = Store(redis, settings.redis.prefix)
         self._released = self._running = self._failed = 0
+        # Objects of other releases, and those releases.
+        self._left = Counter[str]()
 
     async def run(self, deployment: str) -> bool:
         """Release all objects; return whether all of them are released."""
@@ -80,6 +101,8 @@ class Uninstaller:
             await self._api.close()
             await self._store.aclose()
         logger.info("released %d JobGroups, %d of them running", self._released, self._running)
+        for release, count in sorted(self._left.items()):
+            logger.info("left %d JobGroups to the release %s, which claimed them", count, release)
         return not self._failed
 
     async def _scale_to_zero(self, deployment: str) -> None:
@@ -105,6 +128,14 @@ class Uninstaller:
 
     async def _release_all(self) -> None:
         await self._wait_for_redis()
+        await self._release_pages()
+        if self._releases.is_unconfirmed:
+            await asyncio.sleep(CHECK_SECONDS)
+            self._left.clear()
+            self._failed = 0
+            await self._release_pages()
+
+    async def _release_pages(self) -> None:
         for namespace in self._settings.namespaces or ("",):
             try:
                 async for page in self._pages(namespace):
@@ -162,6 +193,10 @@ class Uninstaller:
         current: dict[str, Any] | None = body
         try:
             while current and Resource.read(current).claimed:
+                claimant, _ = await self._releases.claimant(current)
+                if claimant in OTHERS:
+                    self._left[Resource.read(current).claimed_by] += 1
+                    return
                 with contextlib.suppress(Conflict):
                     await self._release(name, current)
                     return
@@ -170,13 +205,19 @@ class Uninstaller:
             if error.code != 404:
                 logger.error("cannot release %s: %s", name, error)
                 self._failed += 1
+        except Exception:
+            logger.exception("cannot release %s", name)
+            self._failed += 1
 
     async def _release(self, name: str, body: dict[str, Any]) -> None:
         """Remove the finalizer; first cancel, remove or orphan the group of a deleted object."""
         resource = Resource.read(body)
         if resource.deleting:
-            await self._settle_deletion(name, resource)
-        await self._api.put_metadata(body, {"finalizers": finalizers_without_ours(body)})
+            await self._settle_deletion(name, body["metadata"]["namespace"], resource)
+        annotations = {**(body["metadata"].get("annotations") or {})}
+        annotations.pop(RELEASE_ANNOTATION, None)
+        finalizers = finalizers_without_ours(body)
+        await self._api.put_metadata(body, {"finalizers": finalizers, "annotations": annotations})
         self._released += 1
         if not resource.deleting and not resource.ended:
             self._running += 1
@@ -186,7 +227,7 @@ class Uninstaller:
                     body["metadata"]["namespace"], to_kubernetes_event(UNDRIVEN, body, now_ms())
                 )
 
-    async def _settle_deletion(self, name: str, resource: Resource) -> None:
+    async def _settle_deletion(self, name: str, namespace: str, resource: Resource) -> None:
         """Do what the operator does for a deleted object whose namespace is deleted, too."""
         try:
             group = await self._store.read(resource.uid)
@@ -194,17 +235,13 @@ class Uninstaller:
             if step is Step.CANCEL:
                 with contextlib.suppress(RefusedError):
                     await self._store.cancel(resource.uid)
-            if step is Step.REMOVE:
+            stays = outlives_its_namespace(group) and await self._api.is_terminating(namespace)
+            if step is Step.REMOVE and not stays:
                 await self._store.remove(resource.uid)
-            else:
-                await self._store.orphan(resource.uid, release=step is not Step.ORPHAN)
-                if group:
-                    logger.warning(
-                        "%s (%s) is deleted, but not undone yet; its undos run when an operator is"
-                        " installed again",
-                        name,
-                        resource.uid,
-                    )
+                return
+            await self._store.orphan(resource.uid, release=step is not Step.ORPHAN)
+            if group:
+                logger.warning(KEPT if group.ended else NOT_UNDONE, name, resource.uid)
         except (RedisError, RefusedError) as error:
             message = "%s (%s) is deleted, but its group is still in Redis: %s"
             logger.warning(message, name, resource.uid, error)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from handlers.kube.refs import Ref
+from jobgroup.resource.status import PENDING
 
 Body = dict[str, Any]
 
@@ -43,6 +44,7 @@ class ObjectCache:
         self._writes: dict[str, Write] = {}
         self._newest: dict[str, int] = {}
         self._texts: dict[str, str] = {}
+        self._unreported: set[str] = set()
 
     @property
     def running(self) -> Mapping[str, Ref]:
@@ -66,13 +68,31 @@ class ObjectCache:
         jobs = (body.get("spec") or {}).get("jobs") or ()
         self._store(body["metadata"], _text(body) if len(jobs) <= MAX_JOBS else "")
 
+    def is_outdated(self, body: Mapping[str, Any]) -> bool:
+        """Return whether a newer version of an object was observed."""
+        meta = body["metadata"]
+        return self._newest.get(meta["uid"], 0) > _number(meta["resourceVersion"])
+
     def record_write(self, body: Body) -> None:
         """Store an object as a write of this process left it."""
         meta, text = body["metadata"], _text(body)
         state = (body.get("status") or {}).get("state") or ""
         version = meta["resourceVersion"]
         self._writes[meta["uid"]] = Write(version, time.monotonic(), len(text), state)
+        if state not in ("", PENDING):
+            self._unreported.discard(meta["uid"])
         self._store(meta, text)
+
+    def mark_unreported(self, uid: str) -> None:
+        """Record that an object has a group, which its status does not report yet."""
+        self._unreported.add(uid)
+
+    def unreported_state(self, uid: str) -> str:
+        """Return the state of a group that exists or existed, but that no status reports yet.
+
+        Without it, a group that Redis has lost would be created again.
+        """
+        return "ACTIVE" if uid in self._unreported else ""
 
     def last_write(self, uid: str) -> Write | None:
         """Return the last write of this process to an object."""
@@ -103,6 +123,7 @@ class ObjectCache:
         self._writes.pop(uid, None)
         self._newest.pop(uid, None)
         self._texts.pop(uid, None)
+        self._unreported.discard(uid)
 
     def _store(self, meta: Mapping[str, Any], text: str) -> None:
         """Keep the newest version: API responses and watch events may arrive in any order."""

@@ -18,7 +18,7 @@ from handlers.jobgroups.cache import ObjectCache
 from handlers.jobgroups.checkpoint import Checkpoint, is_older
 from handlers.kube.refs import LARGE_JOBS, Ref
 from handlers.kube.workqueue import WorkQueue
-from jobgroup.model.clock import backoff
+from jobgroup.model.clock import FAILOVER_SECONDS, backoff
 from jobgroup.model.snapshot import GroupState
 from jobgroup.store.connection import RedisError, leave_if_cancelled
 from jobgroup.store.store import Store
@@ -87,7 +87,7 @@ class Follower:
                 if failures == 1:
                     logger.warning("cannot follow groups in Redis: %s", error)
                     self._enqueue_all()  # so that each object reports the problem
-                await asyncio.sleep(backoff(failures))
+                await asyncio.sleep(backoff(failures, FAILOVER_SECONDS))
 
     def _enqueue_all(self) -> None:
         self._resync_at = time.monotonic() + RESYNC_SECONDS

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from handlers.jobgroups.cache import ObjectCache
@@ -21,8 +21,11 @@ from jobgroup.resource.status import ready_reason
 from jobgroup.store.connection import RedisError, leave_if_cancelled
 from jobgroup.store.store import Store
 
-# How often to look for workers: Redis lists all its connections each time.
+# How often to look for workers. Redis lists all its connections, so that is done only if jobs wait
+# in a queue in which nothing seems to work.
 CHECK_SECONDS = 10.0
+# Queues per read.
+PAGE = 100
 # How long a queue may have no worker before that is reported: workers may still be starting.
 PATIENCE_SECONDS = 60.0
 
@@ -35,6 +38,8 @@ class QueueWatch:
         self._cache = cache
         # The queues of each object in progress, by uid.
         self._used: dict[str, tuple[str, ...]] = {}
+        # The newest event of each queue at the last check.
+        self._events: dict[str, str] = {}
         # Since when a queue has no worker.
         self._since: dict[str, float] = {}
         self._checked: frozenset[str] = frozenset()
@@ -84,15 +89,29 @@ class QueueWatch:
         ]
 
     async def _find_unserved(self, queues: Collection[str], now: float) -> frozenset[str]:
-        names = await self._store.queues.connections()
-        without = queues_without_worker(self._store.prefix, queues, names)
+        idle = await self._find_idle(sorted(queues))
+        names = await self._store.queues.connections() if idle else None
+        without = queues_without_worker(self._store.prefix, idle, names)
         self._since = {queue: self._since.get(queue, now) for queue in without}
-        due = [queue for queue, since in self._since.items() if since + PATIENCE_SECONDS <= now]
-        if not due:
-            return frozenset()
-        backlogs = await self._store.queues.backlogs([(queue, 0) for queue in due])
         return frozenset(
-            queue
-            for queue, backlog in zip(due, backlogs, strict=True)
-            if not isinstance(backlog, str) and backlog.demand > backlog.active
+            queue for queue, since in self._since.items() if since + PATIENCE_SECONDS <= now
         )
+
+    async def _find_idle(self, queues: Sequence[str]) -> list[str]:
+        """Return the queues in which jobs wait and none seems to be worked on.
+
+        Active jobs may be those of dead workers; then the queue has no new event.
+        """
+        idle, events = [], {}
+        for start in range(0, len(queues), PAGE):
+            page = queues[start : start + PAGE]
+            backlogs = await self._store.queues.backlogs([(queue, 0) for queue in page])
+            for queue, backlog in zip(page, backlogs, strict=True):
+                if isinstance(backlog, str) or backlog.demand <= backlog.active:
+                    continue
+                events[queue] = backlog.event
+                is_still = self._events.get(queue) == backlog.event
+                if not backlog.active or is_still or queue in self._since:
+                    idle.append(queue)
+        self._events = events
+        return idle

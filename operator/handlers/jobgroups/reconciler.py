@@ -11,20 +11,23 @@ So after a large object its worker rests: the writes of small objects find an id
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from handlers.jobgroups.cache import Body, ObjectCache
+from handlers.jobgroups.left import LeftObjects
 from handlers.jobgroups.queue_watch import QueueWatch
 from handlers.jobgroups.reporter import PACE_SECONDS, Reporter
 from handlers.jobgroups.steps import Observation, Result, Steps
 from handlers.kube.client import ApiClient, ApiError, Conflict
 from handlers.kube.refs import Ref
+from handlers.kube.releases import Releases
 from handlers.kube.worker import process
 from handlers.kube.workqueue import WorkQueue
 from jobgroup.errors import CorruptKeyError, NewerFormatError, RedisStateLostError
 from jobgroup.model.clock import now_ms
 from jobgroup.resource.conditions import redis_problem
-from jobgroup.resource.decisions import Resource, Step, next_step
+from jobgroup.resource.decisions import OTHERS, Claimant, Resource, Step, next_step
 from jobgroup.store.connection import RedisError, is_transient, leave_if_cancelled
 from jobgroup.store.store import Store
 
@@ -60,6 +63,8 @@ class Reconciler:
         steps: Steps,
         queue: WorkQueue[Ref],
         watch: QueueWatch,
+        releases: Releases,
+        left: LeftObjects,
     ) -> None:
         self._api = api
         self._store = store
@@ -68,10 +73,12 @@ class Reconciler:
         self._steps = steps
         self._queue = queue
         self._watch = watch
+        self._releases = releases
+        self._left = left
 
     def enqueue(self, ref: Ref, body: Mapping[str, Any]) -> None:
         """Add an object of a watch event to the work queue, if there may be something to do."""
-        if self._cache.is_own_write(body):
+        if self._cache.is_own_write(body) or self._left.observe(ref.uid, body):
             return
         resource = Resource.read(body)
         if resource.deleting:
@@ -95,6 +102,7 @@ class Reconciler:
     def forget(self, ref: Ref) -> None:
         """Drop everything about an object that was deleted."""
         self._cache.remove(ref.uid)
+        self._left.discard(ref.uid)
         self._queue.discard(ref)
 
     async def work(self, large: bool = False) -> None:
@@ -109,6 +117,8 @@ class Reconciler:
 
     async def reconcile(self, ref: Ref) -> float | None:
         """Carry out steps until none is left; return after how many seconds to reconcile again."""
+        if ref.uid in self._left:
+            return None
         try:
             cached = self._cache.get(ref.uid)
             if not cached and (wait := await self._postponed(ref)):
@@ -141,13 +151,20 @@ class Reconciler:
             self._cache.remove(ref.uid)
         elif ref.uid in self._cache.running:
             self._cache.observe(body)
+            self._watch.track(ref, body)
         return body
 
     async def _step(self, ref: Ref, body: Body, is_fresh: bool) -> Result:
         """Read the group, decide, and carry out one step."""
         try:
             observed = await self._observe(ref, body)
-            step = next_step(observed.resource, observed.group, observed.incarnation, now_ms())
+            step = next_step(
+                observed.resource,
+                observed.group,
+                observed.incarnation,
+                now_ms(),
+                observed.claimant,
+            )
             if step in NEEDS_FRESH and not is_fresh:
                 return Result(await self._read(ref))
             return await self._steps.take(step, observed)
@@ -157,17 +174,25 @@ class Reconciler:
             raise
         except RedisError as error:
             problem = redis_problem(str(error), is_transient(error))
-            await self._reporter.report(ref, body, problem=problem)
+            state = self._cache.unreported_state(ref.uid)
+            await self._reporter.report(ref, body, problem=problem, state=state)
             raise
         except (RedisStateLostError, NewerFormatError, CorruptKeyError) as refusal:
             return await self._steps.refuse(ref, body, refusal)
 
     async def _observe(self, ref: Ref, body: Body) -> Observation:
         resource = Resource.read(body)
+        claimant, verdict = await self._releases.claimant(body)
+        if claimant in OTHERS:
+            return Observation(ref, body, resource, None, "", None, claimant, verdict)
         few = len((body.get("spec") or {}).get("jobs") or ()) <= FEW_JOBS
         group, jobs, incarnation = await self._store.read_with(
-            ref.uid, jobs=few, incarnation=not resource.is_ours
+            ref.uid,
+            jobs=few,
+            incarnation=not resource.is_ours or claimant is not Claimant.OURS,
         )
         if group is None and not incarnation:
             incarnation = await self._store.incarnation()
-        return Observation(ref, body, resource, group, incarnation, jobs)
+        if state := self._cache.unreported_state(ref.uid):
+            resource = replace(resource, state=resource.state or state)
+        return Observation(ref, body, resource, group, incarnation, jobs, claimant, verdict)

@@ -1,27 +1,31 @@
 """A group's state -> the status and Events of its object, written when they changed.
 
-Changes of counts alone are written at a limited rate, to limit the load on the API server. Whatever
-is postponed here is returned as a wait: the reconciler puts the object into its queue again.
+Changes of counts alone are written at a limited rate, to limit the load on the API server: the
+wait is returned, and the reconciler puts the object into its queue again. While other objects wait,
+the first status of a group is written only if the group still runs after half a second.
 """
 
+import asyncio
 import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
 
 from handlers.failpoints import failpoint
 from handlers.jobgroups.cache import Body, ObjectCache
 from handlers.jobgroups.queue_watch import QueueWatch
-from handlers.kube.client import ApiClient
-from handlers.kube.refs import Ref
-from handlers.kube.workqueue import soonest
+from handlers.kube.client import ApiClient, ApiError, StatusRefusedError
+from handlers.kube.refs import Ref, ref_of
+from handlers.kube.workqueue import WorkQueue, soonest
 from jobgroup.model.clock import now_ms
 from jobgroup.model.names import job_id
 from jobgroup.model.snapshot import ENDED, GroupJob, GroupState, JobFailure
 from jobgroup.resource.conditions import Problem
-from jobgroup.resource.decisions import Resource, own_status, requeue_at
+from jobgroup.resource.decisions import Resource, own_status, patience, requeue_at
 from jobgroup.resource.events import (
     ResourceEvent,
+    event_of_refused_status,
     events_of_problem,
     events_of_waiting_jobs,
     events_since,
@@ -59,16 +63,26 @@ WORKER_SECONDS = 60.0
 class Reporter:
     """Writes the status and the Events of objects."""
 
-    def __init__(self, api: ApiClient, store: Store, cache: ObjectCache, watch: QueueWatch) -> None:
+    def __init__(
+        self,
+        api: ApiClient,
+        store: Store,
+        cache: ObjectCache,
+        watch: QueueWatch,
+        queue: WorkQueue[Ref],
+    ) -> None:
         self._api = api
         self._watch = watch
         self._store = store
         self._cache = cache
+        self._queue = queue
 
     async def write(self, write: Awaitable[Body]) -> Body:
         """Await a write and record it in the cache."""
         body = await write
         self._cache.record_write(body)
+        if ref_of(body).is_large:
+            await asyncio.sleep(0)  # recording it took milliseconds, and so does what follows
         return body
 
     async def report(
@@ -86,6 +100,8 @@ class Reporter:
         and were not passed.
         """
         current = own_status(body)
+        if group and not problem and self._gives_way(ref, body, group):
+            return requeue_after(body, group)
         if group and not group.ended and group.state == current.get("state"):
             wait = self.seconds_until_write(ref.uid)
             if wait > 0:
@@ -117,12 +133,25 @@ class Reporter:
             return 0.0
         return write.at + max(PACE_SECONDS, write.size / PACE_BYTES) - time.monotonic()
 
+    def _gives_way(self, ref: Ref, body: Body, group: GroupState) -> bool:
+        """Postpone the report if other objects are more urgent; return whether it was postponed.
+
+        A large group takes longer than any report may wait.
+        """
+        wait = patience(Resource.read(body), group, now_ms())
+        if not wait or ref.is_large or not self._queue.is_busy():
+            return False
+        failpoint("postpone")
+        self._cache.mark_unreported(ref.uid)
+        self._queue.add_when_idle(ref, wait / 1000)
+        return True
+
     async def post_end(self, ref: Ref, body: Body, group: GroupState) -> None:
         """Post the last Events of an object that is deleted: its status is not written any more."""
         jobs = await self._store.read_jobs(ref.uid) if group.undo_failed_count else []
         failures = await self._failures(body, jobs)
         events = events_since(own_status(body), group, _names(ref, body), failures)
-        await self._post(ref, body, events)
+        await self.post(ref, body, events)
 
     async def _update(
         self,
@@ -156,11 +185,17 @@ class Reporter:
         if problem:
             events += events_of_problem(current, problem)
         # Events first: after a crash, a status that is already written would suppress them.
-        await self._post(ref, body, events)
+        await self.post(ref, body, events)
         failpoint("status")
-        return await self.write(self._api.put_status(body, status))
+        try:
+            return await self.write(self._api.put_status(body, status))
+        except StatusRefusedError as error:
+            with suppress(ApiError):  # the refused status is reported
+                await self.post(ref, body, [event_of_refused_status(error.code, str(error))])
+            raise
 
-    async def _post(self, ref: Ref, body: Body, events: Sequence[ResourceEvent]) -> None:
+    async def post(self, ref: Ref, body: Body, events: Sequence[ResourceEvent]) -> None:
+        """Post Events about an object; one that exists is neither posted nor logged again."""
         for each in events:
             failpoint("event")
             event = to_kubernetes_event(each, body, now_ms())

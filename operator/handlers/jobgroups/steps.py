@@ -12,12 +12,15 @@ from functools import partial
 
 from handlers.failpoints import failpoint
 from handlers.jobgroups.cache import Body, ObjectCache
+from handlers.jobgroups.left import LeftObjects
+from handlers.jobgroups.planning import plan_object
 from handlers.jobgroups.reporter import Reporter, requeue_after
 from handlers.kube.client import ApiClient
 from handlers.kube.leader import NotLeaderError
 from handlers.kube.refs import Ref
+from handlers.kube.releases import Verdict
 from handlers.kube.workqueue import soonest
-from jobgroup.definition.plan import Plan, plan_group
+from jobgroup.definition.plan import Plan
 from jobgroup.errors import (
     InvalidGroupStateError,
     InvalidSpecError,
@@ -31,11 +34,14 @@ from jobgroup.resource.decisions import (
     FINALIZER,
     GROUP_ANNOTATION,
     PROBLEMS,
+    RELEASE_ANNOTATION,
+    Claimant,
     Resource,
     Step,
     finalizers_without_ours,
+    outlives_its_namespace,
 )
-from jobgroup.resource.jobgroup_spec import parse_definition
+from jobgroup.resource.events import event_of_other_release
 from jobgroup.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -46,7 +52,7 @@ HOLD_SECONDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """An object and its group, as just read."""
+    """An object and its group, as just read; the group of another release is not read."""
 
     ref: Ref
     body: Body
@@ -55,6 +61,9 @@ class Observation:
     incarnation: str
     # None if they were not read with the group.
     jobs: Sequence[GroupJob] | None
+    claimant: Claimant
+    # What is known about the release that claimed the object.
+    verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +83,22 @@ class Steps:
         store: Store,
         cache: ObjectCache,
         reporter: Reporter,
+        left: LeftObjects,
         owner: str,
+        release: str,
         is_leader: Callable[[], bool],
     ) -> None:
         self._api = api
         self._store = store
         self._cache = cache
         self._reporter = reporter
+        self._left = left
         self._owner = owner
+        self._release_name = release
         self._is_leader = is_leader
         self._steps: dict[Step, Callable[[Observation], Awaitable[Result]]] = {
             Step.NOTHING: self._nothing,
+            Step.LEAVE: self._leave,
             Step.CLAIM: self._claim,
             Step.CREATE: self._create,
             Step.CANCEL: self._cancel,
@@ -127,6 +141,22 @@ class Steps:
         self._cache.remove(observed.ref.uid)
         return Result(requeue_after=requeue_after(observed.body, observed.group))
 
+    async def _leave(self, observed: Observation) -> Result:
+        """Leave an object to the release that claimed it; post one Event that names the release."""
+        ref, resource = observed.ref, observed.resource
+        # Before the Event: meanwhile, a watch event may show that the claim or a label has changed.
+        is_left = self._left.add(ref, observed.body, observed.verdict)
+        if not is_left or resource.ended or observed.verdict.is_unconfirmed:
+            return Result()
+        is_known = observed.claimant is Claimant.ALIVE
+        event = event_of_other_release(resource.claimed_by, self._release_name, is_known)
+        try:
+            await self._reporter.post(ref, observed.body, [event])
+        except Exception:
+            self._left.take_back(ref)
+            raise
+        return Result()
+
     async def _report(self, observed: Observation) -> Result:
         return Result(
             requeue_after=await self._reporter.report(
@@ -136,7 +166,8 @@ class Steps:
 
     async def _block(self, step: Step, observed: Observation) -> Result:
         """Report why there is no group, for now or for good."""
-        return await self._problem(observed.ref, observed.body, PROBLEMS[step])
+        state = observed.resource.state
+        return await self._problem(observed.ref, observed.body, PROBLEMS[step], state)
 
     async def _block_cancelled(self, observed: Observation) -> Result:
         """End an object that was cancelled before its group was created; prevent its creation."""
@@ -150,7 +181,7 @@ class Steps:
     async def _claim(self, observed: Observation) -> Result:
         """Write the finalizer and the group's annotation, before the group is created."""
         try:
-            plan = None if observed.group else self._plan(observed)
+            plan = None if observed.group else await self._plan(observed)
         except InvalidSpecError as refusal:
             problem = Problem(reasons.INVALID_SPEC, str(refusal))
             state = "FAILED" if refusal.is_final else ""
@@ -159,7 +190,11 @@ class Steps:
         group = f"{observed.ref.uid}/{observed.incarnation}"
         claim = {
             "finalizers": [*finalizers_without_ours(observed.body), FINALIZER],
-            "annotations": {**annotations, GROUP_ANNOTATION: group},
+            "annotations": {
+                **annotations,
+                GROUP_ANNOTATION: group,
+                RELEASE_ANNOTATION: self._release_name,
+            },
         }
         failpoint("claim")
         body = await self._reporter.write(self._api.put_metadata(observed.body, claim))
@@ -168,14 +203,11 @@ class Steps:
         # The write would have failed if anything else had changed: no need to read again.
         return await self._create_from(replace(observed, body=body), plan)
 
-    def _plan(self, observed: Observation) -> Plan:
-        """Return the plan of the group that an object defines; raise if its spec is invalid."""
-        definition = parse_definition(observed.body)
-        resource = f"{observed.ref.namespace}/{observed.ref.name}"
-        return plan_group(definition, observed.ref.uid, self._owner, resource)
+    async def _plan(self, observed: Observation) -> Plan:
+        return await plan_object(observed.ref, observed.body, self._owner)
 
     async def _create(self, observed: Observation) -> Result:
-        return await self._create_from(observed, self._plan(observed))
+        return await self._create_from(observed, await self._plan(observed))
 
     async def _create_from(self, observed: Observation, plan: Plan) -> Result:
         failpoint("create")
@@ -219,6 +251,10 @@ class Steps:
     async def _remove(self, observed: Observation) -> Result:
         if observed.group:
             await self._reporter.post_end(observed.ref, observed.body, observed.group)
+        if outlives_its_namespace(observed.group) and await self._api.is_terminating(
+            observed.ref.namespace
+        ):
+            return await self._orphan(observed, release=True)
         failpoint("remove")
         self._require_leader()
         await self._store.remove(observed.ref.uid)
@@ -231,8 +267,8 @@ class Steps:
         result = await self._release(observed)
         if release:
             logger.info(
-                "released the group %s, because its namespace is deleted: its undos run, and it is"
-                " removed from Redis when they have completed",
+                "released the group %s, because its namespace is deleted: it is removed from Redis"
+                " after its end, unless an undo fails for good",
                 observed.ref.uid,
                 extra=observed.ref.context,
             )

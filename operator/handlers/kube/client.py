@@ -19,7 +19,7 @@ import kopf
 
 from handlers.kube.kopf_settings import login
 from handlers.kube.ratelimit import TokenBucket
-from handlers.kube.refs import Ref, ref_of
+from handlers.kube.refs import Ref, path_of
 from handlers.kube.refusals import Refusals
 
 TIMEOUT_SECONDS = 30
@@ -83,14 +83,15 @@ class ApiClient:
 
     async def read(self, ref: Ref) -> dict[str, Any] | None:
         """Return an object, or None if it was deleted, even if another has its name."""
-        body = await (self._select(ref) if self._label_selector else self.find("GET", ref.path))
+        selector = self._label_selector
+        body = await (self.select(ref, selector) if selector else self.find("GET", ref.path))
         return body if body and body["metadata"]["uid"] == ref.uid else None
 
-    async def _select(self, ref: Ref) -> dict[str, Any] | None:
-        """Return an object, or None if it does not match the label selector."""
+    async def select(self, ref: Ref, selector: str) -> dict[str, Any] | None:
+        """Return an object, or None if it does not match a label selector."""
         query = {
             "fieldSelector": f"metadata.name={ref.name}",
-            "labelSelector": self._label_selector,
+            "labelSelector": selector,
         }
         found = await self.find("GET", f"{ref.path.rpartition('/')[0]}?{urlencode(query)}")
         return next(iter(found["items"]), None) if found else None
@@ -101,7 +102,7 @@ class ApiClient:
         """Replace parts of the metadata of an object that has not changed; return the object."""
         kept = {key: value for key, value in body.items() if key != "status"}
         changed = {**kept, "metadata": {**_untracked(body), **metadata}}
-        return await self._put("metadata", ref_of(body).path, changed, body)
+        return await self._put("metadata", path_of(body), changed, body)
 
     async def put_status(
         self, body: Mapping[str, Any], status: Mapping[str, Any]
@@ -113,7 +114,7 @@ class ApiClient:
         """
         kinds = {key: body[key] for key in ("apiVersion", "kind")}
         changed = {**kinds, "metadata": _untracked(body), "status": status}
-        path = f"{ref_of(body).path}/status"
+        path = f"{path_of(body)}/status"
         try:
             return await self._put("status", path, changed, {**body, "status": status})
         except ApiError as error:
@@ -140,7 +141,7 @@ class ApiClient:
         meta = body["metadata"]
         same = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
         self.writes["delete"] += 1
-        await self.find("DELETE", ref_of(body).path, {"preconditions": same})
+        await self.find("DELETE", path_of(body), {"preconditions": same})
 
     async def plural(self, api_version: str, kind: str) -> str | None:
         """Return the plural of a kind, if the API server has it."""

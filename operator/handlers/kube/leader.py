@@ -8,6 +8,7 @@ resourceVersion, so only one of several candidates acquires the lease.
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,8 +34,17 @@ class NotLeaderError(Exception):
 class Lease:
     """One replica's view of the lease."""
 
-    def __init__(self, api: ApiClient, namespace: str, name: str, identity: str) -> None:
+    def __init__(
+        self,
+        api: ApiClient,
+        namespace: str,
+        name: str,
+        identity: str,
+        annotations: Mapping[str, str] | None = None,
+    ) -> None:
+        """`annotations` are added to the lease."""
         self._api = api
+        self._annotations = annotations or {}
         self._folder = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._path = f"{self._folder}/{name}"
         self._name = name
@@ -145,7 +155,11 @@ class Lease:
             spec["leaseTransitions"] = before.get("leaseTransitions", -1) + 1
         if lease is None:
             fresh = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
-            created = {**fresh, "metadata": {"name": self._name}, "spec": spec}
+            meta = {"name": self._name, "annotations": dict(self._annotations)}
+            created = {**fresh, "metadata": meta, "spec": spec}
             await self._api.write("lease", "POST", self._folder, created)
         else:
-            await self._api.write("lease", "PUT", self._path, {**lease, "spec": spec})
+            meta = lease["metadata"]
+            annotations = {**(meta.get("annotations") or {}), **self._annotations}
+            changed = {**lease, "metadata": {**meta, "annotations": annotations}, "spec": spec}
+            await self._api.write("lease", "PUT", self._path, changed)

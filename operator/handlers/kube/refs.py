@@ -6,8 +6,11 @@ from typing import Any
 
 from jobgroup.resource.kinds import API_VERSION, JOBGROUP, KINDS
 
-# An object with more jobs than this is large.
+# An object with more jobs than this is large, and one whose jobs and undos have more JSON.
 LARGE_JOBS = 100
+LARGE_BYTES = 100_000
+# What a value costs beside the characters of its text: planning takes time for each value.
+_VALUE_BYTES = 16
 _KINDS = {kind.plural: kind for kind in KINDS}
 _PLURALS = {kind.name: kind.plural for kind in KINDS}
 
@@ -26,7 +29,7 @@ class Ref:
 
     @property
     def path(self) -> str:
-        return f"/apis/{API_VERSION}/namespaces/{self.namespace}/{self.plural}/{self.name}"
+        return _path(self.plural, self.namespace, self.name)
 
     @property
     def kind(self) -> str:
@@ -42,6 +45,35 @@ class Ref:
 
 def ref_of(body: Mapping[str, Any]) -> Ref:
     """Return the reference of an object of one of our kinds."""
-    meta, jobs = body["metadata"], (body.get("spec") or {}).get("jobs") or ()
-    plural = _PLURALS[body["kind"]]
-    return Ref(meta["namespace"], meta["name"], meta["uid"], plural, len(jobs) > LARGE_JOBS)
+    meta, plural = body["metadata"], _PLURALS[body["kind"]]
+    return Ref(meta["namespace"], meta["name"], meta["uid"], plural, is_large(body))
+
+
+def path_of(body: Mapping[str, Any]) -> str:
+    """Return the path of an object of one of our kinds, without looking at its size."""
+    meta = body["metadata"]
+    return _path(_PLURALS[body["kind"]], meta["namespace"], meta["name"])
+
+
+def _path(plural: str, namespace: str, name: str) -> str:
+    return f"/apis/{API_VERSION}/namespaces/{namespace}/{plural}/{name}"
+
+
+def is_large(body: Mapping[str, Any]) -> bool:
+    """Return whether an object has many jobs, or much data."""
+    spec = body.get("spec") or {}
+    jobs = spec.get("jobs") or ()
+    if len(jobs) > LARGE_JOBS:
+        return True
+    # Not a recursion: nobody has checked how deep the data is. It ends at the limit.
+    left, size = [jobs, spec.get("compensation")], 0
+    while left and size <= LARGE_BYTES:
+        value = left.pop()
+        size += _VALUE_BYTES
+        if isinstance(value, str):
+            size += len(value)
+        elif isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+    return size > LARGE_BYTES

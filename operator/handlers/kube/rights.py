@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from jobgroup.resource.kinds import API_GROUP, JOBGROUP, KINDS
+from jobgroup.resource.kinds import API_GROUP, JOBGROUP, KINDS, WORKERPOOL
 
 
 class Scope(Enum):
@@ -19,9 +19,21 @@ class Scope(Enum):
     WATCHED = "watched"
     # In the cluster, if the operator watches all namespaces.
     CLUSTER = "cluster"
+    # In the cluster, if the operator watches all namespaces, else in its own.
+    RELEASES = "releases"
     # In the operator's own namespace, for any object or for the Lease.
     OWN = "own"
     LEASE = "lease"
+
+
+class Need(Enum):
+    """When the operator cannot work without a right."""
+
+    ALWAYS = "always"
+    # While there is a WorkerPool.
+    POOLS = "pools"
+    # Never: without it, only what the right is for is missing.
+    NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +44,32 @@ class Right:
     group: str
     resource: str
     scope: Scope = Scope.WATCHED
+    need: Need = Need.ALWAYS
+
+
+def _pools(verb: str, group: str, resource: str) -> Right:
+    return Right(verb, group, resource, need=Need.POOLS)
 
 
 RIGHTS = (
     *(Right(verb, API_GROUP, kind.plural) for kind in KINDS for verb in ("get", "list", "watch")),
-    *(Right("update", API_GROUP, f"{kind.plural}/status") for kind in KINDS),
+    Right("update", API_GROUP, f"{JOBGROUP.plural}/status"),
+    _pools("update", API_GROUP, f"{WORKERPOOL.plural}/status"),
     *(Right(verb, API_GROUP, JOBGROUP.plural) for verb in ("update", "delete")),
-    Right("create", "", "events"),
+    # Groups advance without Events.
+    Right("create", "", "events", need=Need.NEVER),
     Right("get", "", "namespaces"),
-    *(Right("get", "apps", each) for each in ("deployments", "statefulsets")),
-    *(Right("patch", "apps", f"{each}/scale") for each in ("deployments", "statefulsets")),
-    Right("list", "autoscaling", "horizontalpodautoscalers"),
+    *(_pools("get", "apps", each) for each in ("deployments", "statefulsets")),
+    *(_pools("patch", "apps", f"{each}/scale") for each in ("deployments", "statefulsets")),
+    _pools("list", "autoscaling", "horizontalpodautoscalers"),
     *(
         Right(verb, "apiextensions.k8s.io", "customresourcedefinitions", Scope.CLUSTER)
         for verb in ("list", "watch")
     ),
     Right("create", "coordination.k8s.io", "leases", Scope.OWN),
     *(Right(verb, "coordination.k8s.io", "leases", Scope.LEASE) for verb in ("get", "update")),
+    # Those of other releases; without it, the objects that they claimed are never taken over.
+    Right("get", "coordination.k8s.io", "leases", Scope.RELEASES, Need.NEVER),
 )
 
 
@@ -64,7 +85,7 @@ class Review:
         right = self.right
         group = f' in API group "{right.group}"' if right.group else ""
         where = f' in namespace "{self.namespace}"' if self.namespace else ""
-        return f"cannot {right.verb} {right.resource}{group}{where}"
+        return f"{right.verb} {right.resource}{group}{where}"
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -98,6 +119,8 @@ def _reviews_of(right: Right, namespaces: Sequence[str], own: str, lease: str) -
         yield Review(right, own, lease)
     elif not namespaces:
         yield Review(right)
+    elif right.scope is Scope.RELEASES:
+        yield Review(right, own)
     elif right.scope is Scope.WATCHED:
         for namespace in namespaces:
             # For the API server, a namespace is in itself.

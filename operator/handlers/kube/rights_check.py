@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from handlers.kube.client import ApiClient, ApiError
 from handlers.kube.refusals import REVIEWS
-from handlers.kube.rights import Review
+from handlers.kube.rights import Need, Review
 from jobgroup.store.connection import leave_if_cancelled
 
 logger = logging.getLogger(__name__)
@@ -27,17 +27,34 @@ class RightsCheck:
     """The answers to the reviews; a request that was refused triggers a check."""
 
     def __init__(
-        self, api: ApiClient, reviews: Sequence[Review], is_leader: Callable[[], bool]
+        self,
+        api: ApiClient,
+        reviews: Sequence[Review],
+        is_leader: Callable[[], bool],
+        has_pools: Callable[[], bool],
     ) -> None:
         self._api = api
         self._reviews = reviews
         self._is_leader = is_leader
+        self._has_pools = has_pools
         self._missing: list[Review] = []
         self._is_known = False
 
     def check(self) -> str:
-        """Return what the leader may not do, or nothing."""
-        return "; ".join(map(str, self._missing)) if self._is_leader() else ""
+        """Return what the leader may not do although it must, or nothing."""
+        return self._describe(is_needed=True)
+
+    def note(self) -> str:
+        """Return what the leader may not do and need not do, or nothing."""
+        return self._describe(is_needed=False)
+
+    def _describe(self, is_needed: bool) -> str:
+        missing = self._missing if self._is_leader() else ()
+        return "; ".join(f"cannot {each}" for each in missing if self._is_needed(each) is is_needed)
+
+    def _is_needed(self, review: Review) -> bool:
+        need = review.right.need
+        return need is Need.ALWAYS or (need is Need.POOLS and self._has_pools())
 
     async def run(self) -> None:
         """Check all rights, forever."""
@@ -62,10 +79,11 @@ class RightsCheck:
             return
         for each in missing:
             if each not in self._missing:
-                logger.error("a right is missing: the operator %s", each)
+                level = logging.ERROR if self._is_needed(each) else logging.WARNING
+                logger.log(level, "a right is missing: the operator cannot %s", each)
         for each in self._missing:
             if each not in missing:
-                logger.info("a right that was missing is granted: %s", each)
+                logger.info("a right that was missing is granted: the operator can %s", each)
         self._missing, self._is_known = missing, True
 
     async def _is_allowed(self, review: Review) -> bool:

@@ -7,6 +7,9 @@ or `add_rate_limited`, then `done`.
 Keys that are due are served in turns by namespace. Large keys have their own workers: a worker asks
 for keys that are large, or for keys that are not, so a large one never delays a small one.
 
+A patient key, one that was added with `add_when_idle`, gives way to all others of its size for a
+limited time.
+
 Differences from client-go: the earlier of two times wins in every case, also while a key is being
 processed. After an error the delay of the rate limiter replaces whatever was added while the key
 was processed: an event does not make a failing key retry at once. `get_due` returns a batch, for a
@@ -51,6 +54,8 @@ class WorkQueue(Generic[Key]):
         self._ready = {large: Turns[Key](namespace_of) for large in (False, True)}
         # Keys being processed, and when each is due again.
         self._processing: dict[Key, float | None] = {}
+        # Queued keys that give way to others, and until when, by whether they are large.
+        self._patient: dict[bool, dict[Key, float]] = {False: {}, True: {}}
         self._failures: dict[Key, int] = {}
         self._order = itertools.count()
         self._changed = asyncio.Event()
@@ -76,10 +81,19 @@ class WorkQueue(Generic[Key]):
                 heapq.heapify(self._heap)
             self._changed.set()
 
+    def add_when_idle(self, key: Key, at_most: float) -> None:
+        """Add a key that is due as soon as no other of its size is due or being processed.
+
+        It is due after `at_most` seconds in any case, and then before others of its namespace.
+        """
+        self._patient[self._is_large(key)][key] = time.monotonic() + at_most
+        self.add_after(key, at_most)
+
     def add_rate_limited(self, key: Key, at_least: float = 0) -> float:
         """Add a key after an error; return its delay, which grows with each error in a row."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         delay = max(backoff(failures), min(at_least, MAX_RETRY_AFTER_SECONDS))
+        self._end_patience(key)
         if key in self._processing:
             self._processing[key] = None
         self.add_after(key, delay)
@@ -121,6 +135,8 @@ class WorkQueue(Generic[Key]):
         again = self._processing.pop(key, None)
         if again is not None:
             self.add_after(key, again - time.monotonic())
+        if any(waiting and self._is_idle(large) for large, waiting in self._patient.items()):
+            self._changed.set()
 
     def forget(self, key: Key) -> None:
         """Reset the rate limiter of a key that was processed without an error."""
@@ -129,9 +145,15 @@ class WorkQueue(Generic[Key]):
     def discard(self, key: Key) -> None:
         """Remove a key whose object was deleted, unless it is being processed."""
         self._due.pop(key, None)
+        self._end_patience(key)
         for ready in self._ready.values():
             ready.discard(key)
         self._failures.pop(key, None)
+
+    def is_busy(self, large: bool = False) -> bool:
+        """Return whether a key of this size is due, or more than one is being processed."""
+        self._find_ready()
+        return bool(self._ready[large]) or self._count_processing(large) > 1
 
     def is_dirty(self, key: Key) -> bool:
         """Return whether a key is due, being processed, or waiting for a retry after an error."""
@@ -153,6 +175,23 @@ class WorkQueue(Generic[Key]):
         while self._next_due() <= now:
             _, _, key = heapq.heappop(self._heap)
             self._ready[self._is_large(key)].add(key)
+        for large, waiting in self._patient.items():
+            while waiting:
+                key, latest = next(iter(waiting.items()))
+                if key in self._processing or (latest > now and not self._is_idle(large)):
+                    break
+                del waiting[key]
+                self._ready[large].add(key, first=True)
+
+    def _is_idle(self, large: bool) -> bool:
+        return not self._ready[large] and not self._count_processing(large)
+
+    def _count_processing(self, large: bool) -> int:
+        return sum(self._is_large(key) == large for key in self._processing)
+
+    def _end_patience(self, key: Key) -> None:
+        for waiting in self._patient.values():
+            waiting.pop(key, None)
 
     def _pop(self, large: bool) -> Key | None:
         """Take the next key of this size, if one is due."""
@@ -162,6 +201,7 @@ class WorkQueue(Generic[Key]):
             return None
         key = ready.pop()
         del self._due[key]
+        self._end_patience(key)
         self._processing[key] = None
         return key
 

@@ -1,9 +1,10 @@
 """The HTTP server of the probes: /livez, /readyz and /metrics, on every replica.
 
-Live means that every loop makes progress, ready that Redis answers as well.
+Live means that every loop makes progress, ready that Redis answers as well. The answer of /readyz
+also has notes: what is wrong although the replica is ready.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -15,9 +16,12 @@ Check = Callable[[], str]
 class Health:
     """Answers probes from checks; a check returns what is wrong, or nothing."""
 
-    def __init__(self, port: int, registry: CollectorRegistry) -> None:
+    def __init__(self, port: int, registry: CollectorRegistry, role: Check = lambda: "") -> None:
+        """Add what `role` returns to the answer of /readyz while no check fails."""
+        self._role = role
         self._live: dict[str, Check] = {}
         self._ready: dict[str, Check] = {}
+        self._notes: dict[str, Check] = {}
         self._port = port
         self._registry = registry
         self._runner: web.AppRunner | None = None
@@ -29,6 +33,10 @@ class Health:
     def add_ready_check(self, name: str, check: Check) -> None:
         """Add a check to /readyz alone."""
         self._ready[name] = check
+
+    def add_ready_note(self, name: str, note: Check) -> None:
+        """Add a line to the answer of /readyz, which does not make it fail."""
+        self._notes[name] = note
 
     async def start(self) -> None:
         """Listen, unless the port is 0."""
@@ -48,12 +56,20 @@ class Health:
             await self._runner.cleanup()
 
     async def _livez(self, _: web.Request) -> web.Response:
-        return _answer(self._live)
+        return _answer(self._live, {})
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        return _answer({**self._live, **self._ready})
+        return _answer({**self._live, **self._ready}, self._notes, self._role())
 
 
-def _answer(checks: dict[str, Check]) -> web.Response:
-    errors = [f"{name}: {error}" for name, check in checks.items() if (error := check())]
-    return web.Response(text="\n".join(errors or ["ok"]) + "\n", status=503 if errors else 200)
+def _answer(
+    checks: Mapping[str, Check], notes: Mapping[str, Check], role: str = ""
+) -> web.Response:
+    errors = _lines(checks)
+    passed = f"ok: {role}" if role else "ok"
+    text = "\n".join([*(errors or [passed]), *_lines(notes)])
+    return web.Response(text=text + "\n", status=503 if errors else 200)
+
+
+def _lines(checks: Mapping[str, Check]) -> list[str]:
+    return [f"{name}: {error}" for name, check in checks.items() if (error := check())]

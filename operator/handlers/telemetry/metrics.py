@@ -9,7 +9,7 @@ import time
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 
-from jobgroup.model.snapshot import ENDED, STATES, GroupState, State
+from jobgroup.model.snapshot import ENDED, STATES, Settled
 from jobgroup.store.observer import Observer
 from jobgroup.store.scripts import FOLDER
 
@@ -96,17 +96,14 @@ class Metrics(Observer):
         """Count new groups."""
         self._transitions.labels("ACTIVE").inc(groups)
 
-    def group_settled(
-        self, before: State, group: GroupState, undone: int = 0, undo_failed: int = 0
-    ) -> None:
+    def group_settled(self, settled: Settled) -> None:
         """Count the states that a group entered, and the undos that ended."""
-        for state in passed(before, group):
+        for state in settled.entered:
             self._transitions.labels(state).inc()
-        if group.finished_at and before not in ENDED:
-            seconds = (group.finished_at - group.created_at) / 1000
-            self._durations.labels(group.state).observe(max(0.0, seconds))
+        if settled.ran_for is not None:
+            self._durations.labels(settled.state).observe(max(0.0, settled.ran_for / 1000))
         # An undo that failed and was then retried manually counts under both outcomes.
-        for outcome, count in (("completed", undone), ("failed", undo_failed)):
+        for outcome, count in (("completed", settled.undone), ("failed", settled.undo_failed)):
             if count > 0:
                 self._undos.labels(outcome).inc(count)
 
@@ -117,11 +114,3 @@ class Metrics(Observer):
     def released_group_removed(self) -> None:
         """Count a released group that was removed."""
         self._released.labels("removed").inc()
-
-
-def passed(before: State, group: GroupState) -> list[State]:
-    """Return the states that a group entered in one call, in order."""
-    if group.state == before:
-        return []
-    hidden = before == "ACTIVE" and group.ended and group.was_compensating
-    return ["COMPENSATING", group.state] if hidden else [group.state]

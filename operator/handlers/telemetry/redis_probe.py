@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 
 from jobgroup.model.snapshot import Totals
@@ -17,14 +16,13 @@ INTERVAL_SECONDS = 2
 class RedisProbe:
     """The last answers of one Redis; `error` is empty while it works."""
 
-    def __init__(self, store: Store, location: str, is_leader: Callable[[], bool]) -> None:
+    def __init__(self, store: Store, location: str) -> None:
         self.is_up = False
         self.error = ""
-        # Only on the leader, and only while Redis answers.
+        # Only while Redis answers.
         self.totals: Totals | None = None
         self._store = store
         self._location = location
-        self._is_leader = is_leader
 
     def check(self) -> str:
         """Return why the operator is not ready, or nothing."""
@@ -42,6 +40,7 @@ class RedisProbe:
         """Call a script that may write: a Redis that is full or a replica still answers a PING."""
         try:
             await self._store.incarnation()
+            await self._store.rights.check()
             if self.error:
                 logger.info("Redis at %s works again", self._location)
             self.error = ""
@@ -54,6 +53,6 @@ class RedisProbe:
 
     async def _count_groups(self) -> Totals | None:
         with suppress(RedisError):  # the next round reports it
-            if self._is_leader() and self.is_up:
+            if self.is_up:
                 return await self._store.totals()
         return None

@@ -1,7 +1,8 @@
 """The metrics of Prometheus that are looked up at each scrape; docs/metrics.md describes each.
 
 All of it is in the memory of this process: a scrape reads nothing from Redis or the API server.
-Only the leader exports the numbers of groups and pools, so a sum over all replicas is right.
+Every replica exports the numbers of groups in Redis, because groups move on without a leader. Only
+the leader exports what it reads from Kubernetes.
 """
 
 from collections import Counter
@@ -42,6 +43,7 @@ class StateCollector(Collector):
     """Collects from the parts of the operator."""
 
     is_leader: Callable[[], bool]
+    is_reviewing: Callable[[], bool]
     writes: Mapping[str, int]
     refused: Mapping[tuple[str, int], int]
     refusals: Mapping[tuple[str, str, int], int]
@@ -50,11 +52,14 @@ class StateCollector(Collector):
     pools: Callable[[], PoolStatuses]
     redis: RedisProbe
     namespaces: Callable[[], CountsByNamespace]
+    left: Callable[[], int]
 
     def collect(self) -> Iterator[Metric]:
         """Return the current values."""
         is_leader = self.is_leader()
         yield _gauge("jobgroup_leader", "1 on the replica that leads, 0 on others.", is_leader)
+        text = "1 on the replica whose driver reviews the groups, 0 on others."
+        yield _gauge("jobgroup_reviewing", text, self.is_reviewing())
         yield _gauge("jobgroup_redis_up", "1 while Redis answers.", self.redis.is_up)
         writes = CounterMetricFamily(
             "jobgroup_api_writes", "Writes sent to the Kubernetes API server.", labels=["what"]
@@ -88,7 +93,12 @@ class StateCollector(Collector):
             "Seconds since the last watch event of a JobGroup or WorkerPool.",
             self.watch_age() if is_leader else None,
         )
-        yield from _group_metrics(self.redis.totals if is_leader else None, now_ms())
+        yield _gauge(
+            "jobgroup_left_objects",
+            "JobGroups that are left to the releases that claimed them.",
+            self.left() if is_leader else None,
+        )
+        yield from _group_metrics(self.redis.totals, now_ms())
         yield _namespace_metric(self.namespaces() if is_leader else {})
         yield from _pool_metrics(self.pools() if is_leader else ())
 

@@ -23,7 +23,7 @@ from handlers.workerpools.pools import Pools
 from handlers.workerpools.scaler import Scaler, unreadable
 from handlers.workerpools.worker_check import WorkerCheck
 from jobgroup.model.backlog import Backlog
-from jobgroup.model.clock import backoff
+from jobgroup.model.clock import FAILOVER_SECONDS, backoff
 from jobgroup.resource.conditions import Problem, redis_problem
 from jobgroup.store.connection import RedisError, is_transient, leave_if_cancelled
 from jobgroup.store.queues import Queues
@@ -121,7 +121,7 @@ class PoolController:
                 if failures == 1:
                     logger.warning("Redis failed; no pool scales until it answers: %s", error)
                 self._block_all(error)
-                await asyncio.sleep(backoff(failures))
+                await asyncio.sleep(backoff(failures, FAILOVER_SECONDS))
 
     async def _wait(self) -> None:
         """Wait until a queue has a new event or a pool is due, and then for the rest of a burst."""
