@@ -6,6 +6,7 @@ images     container images, pulled or made from Debian's packages
 cluster    a container engine, a kind cluster and the operator installed in it
 support    what tests share: fixtures, builders of objects, waiting, readers of pages and metrics
 demo       what `make demo` runs
+matrix     what `make redis-matrix` runs
 workers    the scripts of the stock BullMQ workers, and their npm lock file
 """
 

@@ -31,6 +31,7 @@ from testbed.support.errors import Unavailable
 GAVE_UP = 2
 INTERRUPTED = 130
 NO_TESTS = 5
+STORIES = "tests/e2e"
 # Stories mostly wait, so more of them run at once than the machine has cores.
 SIDE_BY_SIDE = "5"
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -81,7 +82,7 @@ def _on_own_cluster(arguments: Sequence[str], keep: bool) -> int:
         with _step(f"cluster {kind.NAME}"):
             chosen = held.enter_context(kind.created(docker, node_image, keep))
         with _step("loading the images into it"):
-            kind.load(docker, chosen, test_images)
+            kind.load(docker, kind.NAME, test_images.names)
         code = _stories(chosen, test_images, arguments)
     if keep:
         print(_ways(docker, chosen), flush=True)
@@ -110,16 +111,18 @@ def _on_existing_cluster(arguments: Sequence[str]) -> int:
     chosen = kind.existing(os.environ.get("E2E_CONTEXT"))
     try:
         test_images = kind.named_images(chosen)
+        os.environ["KUBECONFIG"] = str(chosen.kubeconfig)
+        # Building images takes minutes, and loading them changes the nodes.
+        before = installation.refuse_others()
         if test_images is None:
             docker = engine.running()
             with _step("test images"):
                 test_images = kind.made_images(docker)
             with _step("loading the images"):
-                kind.load(docker, chosen, test_images)
-        os.environ["KUBECONFIG"] = str(chosen.kubeconfig)
+                kind.load(docker, str(chosen.kind_name), test_images.names)
         with _cleaned_up() as held:
-            before = installation.refuse_others()
-            held.callback(installation.remove, before)
+            if not installation.is_installed():
+                held.callback(installation.remove, before)
             return _stories(chosen, test_images, arguments)
     finally:
         # It contains the user's credentials.
@@ -147,7 +150,7 @@ def _stories(chosen: Cluster, test_images: TestImages, arguments: Sequence[str])
 
 
 def _pytest(*arguments: str) -> int:
-    command = [sys.executable, "-m", "pytest", "tests/e2e", *arguments]
+    command = [sys.executable, "-m", "pytest", *chosen_tests(arguments)]
     # In a session of its own, pytest gets one interrupt, from here. So a second Ctrl-C does not
     # stop it from cleaning up on a cluster that stays.
     with subprocess.Popen(leashed(command), cwd=ROOT, start_new_session=True) as tests:
@@ -157,6 +160,12 @@ def _pytest(*arguments: str) -> int:
             tests.send_signal(signal.SIGINT)
             tests.wait()
             raise
+
+
+def chosen_tests(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of pytest: all stories, unless the arguments name files of them."""
+    are_named = any(each.startswith(STORIES) for each in arguments)
+    return [*arguments] if are_named else [STORIES, *arguments]
 
 
 @contextmanager

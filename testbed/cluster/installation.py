@@ -15,12 +15,12 @@ NAMESPACE = "jobgroup-e2e"
 REDIS_POD = f"{RELEASE}-redis-0"
 REDIS_HOST = f"{RELEASE}-redis.{NAMESPACE}.svc.cluster.local"
 REDIS_URL = f"redis://{REDIS_HOST}:6379/0"
-# The example's workers expect Redis in their own namespace, under this name.
-REDIS_ALIAS = {
+# The Redis of the example's workers, in place of the one of redis.yaml.
+REDIS_SECRET = {
     "apiVersion": "v1",
-    "kind": "Service",
-    "metadata": {"name": "redis"},
-    "spec": {"type": "ExternalName", "externalName": REDIS_HOST},
+    "kind": "Secret",
+    "metadata": {"name": "order-redis"},
+    "stringData": {"url": REDIS_URL},
 }
 CRDS = tuple(f"{kind.plural}.{API_GROUP}" for kind in KINDS)
 # The namespace of a test has this label.
@@ -74,6 +74,13 @@ def refuse_others() -> list[str]:
             "run and remove the operator of these; delete them, or use another cluster."
         )
     return names
+
+
+def is_installed() -> bool:
+    """Return whether a kept cluster has the operator of an earlier run: a run must leave it."""
+    asked = ("namespaces", NAMESPACE, "--ignore-not-found")
+    doing = "Checking whether an earlier run installed the operator"
+    return bool(_table(*asked, columns=[NAME], doing=doing))
 
 
 def remove(before: Collection[str] = ()) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -60,6 +60,11 @@ class TestImages:
     def environment(self) -> dict[str, str]:
         """Return the environment variables that name them."""
         return {variable: getattr(self, field) for variable, field in IMAGE_VARIABLES.items()}
+
+    @property
+    def names(self) -> Collection[str]:
+        """Return the names of all."""
+        return self.environment.values()
 
     @property
     def workers(self) -> dict[str, str]:
@@ -271,11 +276,10 @@ def made_images(engine: Engine) -> TestImages:
     )
 
 
-def load(engine: Engine, cluster: Cluster, made: TestImages) -> None:
+def load(engine: Engine, cluster: str, images: Iterable[str]) -> None:
     """Copy images from the engine into a kind cluster."""
-    command = (program("kind"), "load", "docker-image", "--name", cluster.kind_name or "")
-    every = made.environment.values()
-    engine.run(*command, *every, doing="Loading the images into the cluster")
+    command = (program("kind"), "load", "docker-image", "--name", cluster)
+    engine.run(*command, *images, doing="Loading the images into the cluster")
 
 
 def is_kept() -> bool:

@@ -58,7 +58,7 @@ class KindParts:
     def deploy_example(self) -> None:
         """Start the example's workers, slow enough to be followed; scale those that undo to 0."""
         user = User.connect(self.kubeconfig)
-        user.apply(installation.REDIS_ALIAS)
+        user.apply(installation.REDIS_SECRET)
         for file in ("workers.yaml", "deployment-node.yaml"):
             for body in yaml.safe_load_all(with_images(file, **self._made.workers)):
                 user.apply(_slowed(body))
@@ -137,7 +137,7 @@ def started(folder: Path, write: Write) -> Iterator[KindParts]:
         made = timed("the images of operator and workers", lambda: kind.made_images(docker))
         create = kind.created(docker, node, name=NAME)
         chosen = timed(f"the kind cluster {NAME}", lambda: undo.enter_context(create))
-        timed("the images in it", lambda: kind.load(docker, chosen, made))
+        timed("the images in it", lambda: kind.load(docker, NAME, made.names))
         os.environ["KUBECONFIG"] = str(chosen.kubeconfig)
         timed(
             "the operator and Redis, by the chart",

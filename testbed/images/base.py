@@ -115,9 +115,11 @@ def obtained(
     make: Callable[[Path], None],
 ) -> str:
     """Return the image of the store if there is one, else pull it, else make it here."""
-    for image in (published, tag):
-        if builder.has(image):
-            return image
+    if builder.has(tag):
+        return tag
+    # `make images` gives the name of a published image to one that was made in its place.
+    if builder.has(published) and not builder.is_made(published):
+        return published
     if builder.pull(published):
         return published
     if sys.platform != "linux" or os.geteuid() != 0:

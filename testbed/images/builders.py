@@ -24,6 +24,9 @@ class Builder(Protocol):
     def has(self, image: str) -> bool:
         """Return whether the store has an image."""
 
+    def is_made(self, image: str) -> bool:
+        """Return whether an image of the store was made by `take`."""
+
     def pull(self, image: str) -> bool:
         """Pull an image from a registry; return whether that succeeded."""
 
@@ -47,6 +50,10 @@ class Docker:
 
     def has(self, image: str) -> bool:
         return self.engine.succeeds("docker", "image", "inspect", image)
+
+    def is_made(self, image: str) -> bool:
+        asked = ("image", "inspect", "--format={{.Config.Labels}}", image)
+        return LABEL in self.run(*asked, doing=f"Reading the labels of {image}")
 
     def pull(self, image: str) -> bool:
         return self.engine.succeeds("docker", "pull", "--quiet", image)
@@ -88,6 +95,10 @@ class Buildah:
     def has(self, image: str) -> bool:
         return completed(("buildah", "inspect", "--type=image", image), None).returncode == 0
 
+    def is_made(self, image: str) -> bool:
+        asked = ("inspect", "--type=image", "--format={{.OCIv1.Config.Labels}}", image)
+        return LABEL in self.run(*asked, doing=f"Reading the labels of {image}")
+
     def pull(self, image: str) -> bool:
         return completed(("buildah", "pull", "--quiet", image), None).returncode == 0
 
@@ -98,7 +109,7 @@ class Buildah:
         command = ("tar", "-C", root, "--exclude-from", LEFT_OUT, "-cf", archive, ".")
         run(*command, doing=f"Packing {tag}")
         (context / "Dockerfile").write_text(
-            "\n".join(["FROM scratch", "ADD root.tar /", *settings])
+            "\n".join(["FROM scratch", "ADD root.tar /", f"LABEL {LABEL}=", *settings])
         )
         self.build(context, "Dockerfile", tag)
 

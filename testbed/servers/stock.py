@@ -6,15 +6,15 @@ that a test kills or freezes must have a process of its own: `own=True`.
 A client reads and writes one JSON object a line. It reads orders:
   connect url prefix · work queue behaviour settings · add queue name data opts
   manage queue job method args · listen queue types · release name · close
-and writes reports:
+and writes reports, to which the test adds the time `at` which it read them:
   working · added · managed · listening · event · started · back · completed · failed · stalled ·
   error · refused · closed
 
 The name of a queue may contain a colon, as that of an undo queue does. BullMQ for Node rejects such
 a name, so the Node client moves the first part of the name into the prefix.
 
-The name of a job selects its behaviour: `returns`, `fails`, `fails_for_good`, `goes_back` or
-`hangs`.
+The name of a job selects its behaviour: `returns`, `fails`, `fails_for_good`, `goes_back`, `hangs`
+or `takes`.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -69,6 +70,11 @@ def waits_for_child(queue: str) -> Behaviour:
 def hangs(then: Behaviour | None = None) -> Behaviour:
     """Stay active until released, then behave as `then`."""
     return {**(then or {}), "hang": True}
+
+
+def takes(milliseconds: int, then: Behaviour | None = None) -> Behaviour:
+    """Stay active for this time, then behave as `then`."""
+    return {**(then or {}), "takes": milliseconds}
 
 
 class Host:
@@ -241,7 +247,7 @@ class StockClient:
                 if not line.endswith(b"\n"):
                     break  # killed in the middle of a line
                 async with self._heard:
-                    self.reports.append(json.loads(line))
+                    self.reports.append({"at": time.monotonic(), **json.loads(line)})
                     self._heard.notify_all()
         except ConnectionResetError:
             pass  # killed with orders unread

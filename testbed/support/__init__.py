@@ -5,6 +5,7 @@ commands    programs that run to their end; a failure is one sentence
 waiting     wait for a condition
 fixtures    pytest fixtures for the real parts
 sagas       groups in Redis with a driver at work
+raw_keys    all keys below a prefix as JSON, and back
 user        a user of the Kubernetes API: the official Python client
 resources   JobGroups on an API server
 workloads   WorkerPools and what they scale

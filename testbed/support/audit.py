@@ -111,9 +111,15 @@ def calls(log: Iterable[str], namespace: str, account: str) -> set[Call]:
 
 
 def unused(granted: Iterable[Grant], called: Iterable[Call]) -> list[str]:
-    """Return the grants that no call needed."""
-    called = set(called)
-    return [str(grant) for grant in sorted(granted) if not any(map(grant.allows, called))]
+    """Return the grants that no call needed.
+
+    A call that a grant for one name allows needs no other grant.
+    """
+    granted, used = set(granted), set[Grant]()
+    for call in set(called):
+        allowing = {grant for grant in granted if grant.allows(call)}
+        used |= {grant for grant in allowing if grant.name} or allowing
+    return [str(grant) for grant in sorted(granted - used)]
 
 
 def missing(granted: Iterable[Grant], called: Iterable[Call]) -> list[str]:

@@ -3,10 +3,12 @@
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 from testbed import ROOT
 from testbed.build.toolchain import node
 from testbed.servers.stock import CLIENTS
+from testbed.support.resources import manifest
 
 ORDERS = ROOT / "examples" / "order-fulfilment"
 # The content of the shop's books once order.yaml is fulfilled; refused orders leave nothing.
@@ -20,6 +22,16 @@ BOOKS = {
 def book_keys(prefix: str = "bull") -> dict[str, str]:
     """Return the Redis key of each of the shop's books."""
     return {book: f"{prefix}-shop:{book}" for book in BOOKS}
+
+
+def problem_orders() -> list[dict[str, Any]]:
+    """Return the orders of the runbooks: without workers, with an undo that fails, and another."""
+    train = {"name": "book-train", "queueName": "trains"}
+    parcel = {"orderId": "1", "city": "Atlantis"}
+    ship = {"name": "book-shipping", "queueName": "shipping", "data": parcel}
+    undo = {"book-shipping": {"name": "recall-parcel", "when": "Started"}}
+    failing = [manifest(name, ship, undos=undo) for name in ("order-126", "order-127")]
+    return [manifest("order-125", train), *failing]
 
 
 def with_images(file: str, **images: str) -> str:

@@ -44,8 +44,11 @@ class Block:
 
     @property
     def commands(self) -> list[Command]:
-        """Return the commands of a console block; without prompts each line is one."""
-        lines = self.text.rstrip().splitlines()
+        """Return the commands of a console block; without prompts each line is one.
+
+        A backslash at the end of a line continues it.
+        """
+        lines = self.text.rstrip().replace("\\\n", "").splitlines()
         if not any(line.startswith(PROMPT) for line in lines):
             return [Command(line) for line in lines]
         commands: list[Command] = []

@@ -1,10 +1,10 @@
-"""Runs the commands of a documentation page, on running parts of the demo."""
+"""Runs the commands of a documentation page, as a reader types them."""
 
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -21,6 +21,7 @@ _CHANGING = "|".join(
         r"\d{4}-\d\d-\d\d [\d:,]+",
         r"\b(\d+[smhd]){1,2}\b",
         r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b",
+        r"\b[a-h][0-9A-Za-z]{21}\b",
         r"(?<=127\.0\.0\.1:)\d+",
     )
 )
@@ -29,31 +30,40 @@ _NUMBER = r"\b\d+\b"
 _PASSING = re.compile(r"\b(ACTIVE|COMPENSATING)\b")
 
 
+def on(parts: Parts) -> dict[str, str]:
+    """Return the environment of commands that use the parts of the demo."""
+    path = [str(parts.folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+    return {
+        "KUBECONFIG": str(parts.api.admin),
+        "REDIS_URL": parts.redis.url,
+        "PYTHONPATH": str(ROOT / "operator"),
+        "PYTHONUNBUFFERED": "1",
+        # The modules that a worker imports are beside the link to it, not beside the worker.
+        "NODE_OPTIONS": "--preserve-symlinks-main",
+        "PATH": os.pathsep.join(path),
+    }
+
+
 class Reader:
     """Runs commands in a folder with links to the files of `home`, and with the page's files."""
 
     def __init__(
-        self, parts: Parts, page: Page, home: Path = ROOT, any_number: bool = False
+        self,
+        folder: Path,
+        env: Mapping[str, str],
+        page: Page,
+        home: Path = ROOT,
+        any_number: bool = False,
     ) -> None:
         self._changing = f"{_CHANGING}|{_NUMBER}" if any_number else _CHANGING
-        self.folder = parts.folder / page.path.replace("/", "-")
+        self.folder = folder / page.path.replace("/", "-")
         self.folder.mkdir()
         for entry in home.iterdir():
             (self.folder / entry.name).symlink_to(entry)
         for block in page.blocks:
             if block.file:
                 (self.folder / block.file).write_text(block.text)
-        path = [str(parts.folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
-        self._env = {
-            **os.environ,
-            "KUBECONFIG": str(parts.api.admin),
-            "REDIS_URL": parts.redis.url,
-            "PYTHONPATH": str(ROOT / "operator"),
-            "PYTHONUNBUFFERED": "1",
-            # The modules that a worker imports are beside the link to it, not beside the worker.
-            "NODE_OPTIONS": "--preserve-symlinks-main",
-            "PATH": os.pathsep.join(path),
-        }
+        self._env = {**os.environ, **env}
         self._running: list[Server] = []
         self._code = 0
 

@@ -20,7 +20,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from jobgroup import Driver, GroupNode, GroupState, JobGroups, Store
 from jobgroup.model import names
-from jobgroup.store.connection import is_transient
+from jobgroup.store.connection import connect, is_transient
 from jobgroup.store.replies import read_group, refusal
 from jobgroup.store.scripts import load
 from testbed.servers.stock import StockClient
@@ -38,6 +38,7 @@ RESIDUE = re.compile(
             names.checkpoints_key("", _ANY)[1:],
             names.marker_key("")[1:],
             names.events_key("", names.LEDGER_QUEUE)[1:],
+            names.reviewer_key("")[1:],
             f"{_ANY}({names.UNDO_QUEUE_SUFFIX})?:(events|id|marker|meta|pc|stalled-check)",
         ]
     )
@@ -94,11 +95,11 @@ async def reached(store: Store, group_id: str, **wanted: Any) -> GroupState:
 
 
 class Sagas:
-    """The groups of one test, and a driver."""
+    """The groups of one test, and a driver. `redis` may do everything."""
 
-    def __init__(self, groups: JobGroups) -> None:
+    def __init__(self, groups: JobGroups, redis: Redis) -> None:
         self.groups = groups
-        self.redis: Redis = groups.store.redis
+        self.redis = redis
         self.prefix = groups.store.prefix
         self.errors: list[tuple[str, Exception]] = []
         self._drivers: list[asyncio.Task[None]] = []
@@ -109,7 +110,7 @@ class Sagas:
         driver = Driver(
             self.groups.store,
             on_error=lambda group_id, error: self.errors.append((group_id, error)),
-            **{"resync_seconds": 3600, "recheck_seconds": 0.05, **settings},
+            **{"resync_seconds": 3600, "recheck_seconds": 0.05, "name": "tests", **settings},
         )
         self._drivers.append(asyncio.create_task(driver.run()))
         return driver
@@ -154,9 +155,10 @@ class Sagas:
         ]
 
     async def keys(self, pattern: str = "*") -> list[str]:
-        """Return the keys of this test, without its prefix."""
+        """Return the keys of this test, without its prefix and without the claim of the driver."""
         found = self.redis.scan_iter(f"{self.prefix}:{pattern}", count=1000)
-        return sorted([key.removeprefix(f"{self.prefix}:") async for key in found])
+        keys = {key.removeprefix(f"{self.prefix}:") async for key in found}
+        return sorted(keys - {names.reviewer_key("")[1:]})
 
     async def stop(self) -> None:
         """Stop the drivers."""
@@ -187,7 +189,6 @@ class Sagas:
 async def all_groups(redis: Redis, prefix: str) -> set[str]:
     """Return the ids of all groups, running or ended."""
     tokens = [
-        *await redis.zrange(names.ended_key(prefix), 0, -1),
         *await redis.zrange(names.parked_key(prefix), 0, -1),
         *await redis.lrange(names.wakeups_key(prefix), 0, -1),
     ]
@@ -202,10 +203,13 @@ async def delete_residue(redis: Redis, prefix: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def stage(redis_url: str, prefix: str) -> AsyncIterator[Sagas]:
+async def stage(redis_url: str, prefix: str, admin_url: str = "") -> AsyncIterator[Sagas]:
     """Run a driver for the groups below a prefix; remove them at the end."""
-    async with JobGroups.connect(redis_url, prefix) as groups:
-        sagas = Sagas(groups)
+    async with (
+        JobGroups.connect(redis_url, prefix) as groups,
+        connect(admin_url or redis_url, prefix) as redis,
+    ):
+        sagas = Sagas(groups, redis)
         try:
             yield sagas
         finally:

@@ -37,7 +37,7 @@ API_VERSIONS = {
     WORKERPOOL.name: API_VERSION,
     "Deployment": "apps/v1",
     "StatefulSet": "apps/v1",
-    **dict.fromkeys(("Event", "Namespace", "Node", "Pod", "Service"), "v1"),
+    **dict.fromkeys(("Event", "Namespace", "Node", "Pod", "Secret"), "v1"),
     "Lease": "coordination.k8s.io/v1",
     **dict.fromkeys(
         ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"),

@@ -3,6 +3,7 @@
 // Orders and reports: see ../servers/stock.py.
 import { createServer } from "node:net";
 import { createInterface } from "node:readline";
+import { connectionOf } from "./connections.mjs";
 
 const [, , flavour, path] = process.argv;
 const { Queue, QueueEvents, UnrecoverableError, WaitingChildrenError, WaitingError, Worker } = await import(flavour);
@@ -38,6 +39,7 @@ function serve(socket) {
     const { id, name, data, opts } = job;
     report("started", { id, name, data, opts, attempt: job.attemptsMade });
     if (behaviour.hang) await gate(name).promise;
+    if (behaviour.takes) await new Promise((resolve) => setTimeout(resolve, behaviour.takes));
     if (behaviour.goes_back && !backs.has(id)) {
       backs.add(id);
       await job.moveToWait(token);
@@ -59,7 +61,7 @@ function serve(socket) {
 
   const orders = {
     connect({ url, prefix }) {
-      options = { connection: { url, maxRetriesPerRequest: null }, prefix };
+      options = { connection: connectionOf(url), prefix };
     },
     async work({ queue, behaviour, settings }) {
       Object.assign(behaviours, behaviour);
@@ -101,6 +103,7 @@ function serve(socket) {
     release: ({ name }) => gate(name).resolve(),
     async close() {
       await Promise.all(workers.map((worker) => worker.close()));
+      options.connection.disconnect?.();
       report("closed");
       socket.end();
     },
@@ -118,6 +121,7 @@ function serve(socket) {
   // The test has ended the client: abandon its jobs, as a crash does.
   lines.on("close", async () => {
     await Promise.allSettled([...workers.map((worker) => worker.close(true)), ...listeners.map((each) => each.close())]);
+    options?.connection.disconnect?.();
     socket.end();
   });
   socket.on("error", () => socket.destroy());

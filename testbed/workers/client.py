@@ -6,28 +6,71 @@ testbed/servers/stock.py.
 
 import asyncio
 import json
+import re
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from bullmq import DelayedError, Job, Queue, QueueEvents, UnrecoverableError, Worker
+from redis import exceptions
+from redis.asyncio import RedisCluster, Sentinel
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialBackoff
 
 # An order can contain all data of a job, which exceeds asyncio's limit of 64 KB a line.
 LINE_LIMIT = 64 * 1024 * 1024
+URL = re.compile(
+    r"redis(?P<tls>s)?(\+(?P<kind>sentinel|cluster))?://((?P<user>[^:@]*)(:(?P<password>[^@]*))?@)?"
+    r"(?P<hosts>[^/?]*)(?P<path>[^?]*)\??(?P<query>.*)"
+)
 
 
 def to_json(job: Job) -> dict[str, Any]:
     return {"id": job.id, "name": job.name, "data": job.data, "opts": job.opts}
 
 
+def connection_of(url: str) -> Any:
+    """Return the option `connection`: a client for Sentinel and Cluster, else a dictionary."""
+    found = URL.fullmatch(url)
+    assert found is not None, "the tests give a URL"
+    given = dict(parse_qsl(found["query"]))
+    tls = {name: value for name, value in given.items() if name.startswith("ssl_")}
+    options: dict[str, Any] = {
+        "username": unquote(found["user"] or "") or None,
+        "password": unquote(found["password"] or "") or None,
+        # By default, redis-py 8 ends a read after 5 s, as long as the worker blocks for a job.
+        # The worker then backs off, and misses jobs meanwhile.
+        "socket_timeout": None,
+        **({"ssl": True, **tls} if found["tls"] else {}),
+    }
+    nodes = [
+        (host, int(port)) for host, port in (each.split(":") for each in found["hosts"].split(","))
+    ]
+    if not found["kind"]:
+        (host, port), database = nodes[0], int(found["path"].strip("/") or 0)
+        return {"host": host, "port": port, "db": database, **options}
+    patience = Retry(ExponentialBackoff(cap=1, base=0.1), 100)
+    options |= {"retry": patience, "decode_responses": True}
+    if found["kind"] == "cluster":
+        return RedisCluster(startup_nodes=[ClusterNode(*node) for node in nodes], **options)
+    service, _, name = found["path"].strip("/").partition("/")
+    login = {name: given.get(f"sentinel_{name}") for name in ("username", "password")}
+    asking = {**options, **login, "socket_timeout": 1, "retry": None}
+    sentinel = Sentinel(nodes, sentinel_kwargs=asking)  # type: ignore[no-untyped-call]
+    names = ("BusyLoadingError", "ConnectionError", "ReadOnlyError", "TimeoutError")
+    errors = [getattr(exceptions, name) for name in names]
+    return sentinel.master_for(service, db=int(name or 0), retry_on_error=errors, **options)
+
+
 class Client:
     def __init__(self, output: asyncio.StreamWriter) -> None:
         self.output = output
-        self.options: dict[str, Any] = {}
+        self.url = self.prefix = ""
         self.workers: list[Worker] = []
         self.listeners: list[QueueEvents] = []
         self.behaviours: dict[str, dict[str, Any]] = {}
@@ -45,6 +88,7 @@ class Client:
         )
         if behaviour.get("hang"):
             await self.gates[job.name].wait()
+        await asyncio.sleep(behaviour.get("takes", 0) / 1000)
         if behaviour.get("goes_back") and job.id not in self.backs:
             self.backs.add(job.id)
             await job.moveToDelayed(int(time.time() * 1000), token)
@@ -57,18 +101,12 @@ class Client:
         return behaviour.get("return")
 
     async def connect(self, url: str, prefix: str) -> None:
-        where = urlsplit(url)
-        connection = {
-            "host": where.hostname,
-            "port": where.port or 6379,
-            "db": int(where.path.strip("/") or 0),
-            "username": unquote(where.username) if where.username else None,
-            "password": unquote(where.password) if where.password else None,
-            # By default, redis-py 8 ends a read after 5 s, as long as the worker blocks for a job.
-            # The worker then backs off, and misses jobs meanwhile.
-            "socket_timeout": None,
-        }
-        self.options = {"connection": connection, "prefix": prefix}
+        self.url, self.prefix = url, prefix
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return options for one Queue or Worker, which closes its connection."""
+        return {"connection": connection_of(self.url), "prefix": self.prefix}
 
     async def work(self, queue: str, behaviour: dict[str, Any], settings: dict[str, Any]) -> None:
         self.behaviours.update(behaviour)
