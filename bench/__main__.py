@@ -1,72 +1,69 @@
-"""Run all benchmarks; print the table and write it to a file: `python -m bench [results.json]`.
+"""Run the benchmarks: `make bench`, or `python -m bench [results.json]`.
 
-BENCH_ONLY names those to run, separated by commas. A missed bar is not an error, because the
+ROWS names the parts to run, separated by commas; ROWS=help lists them. The summary is what a run
+prints first; with ROWS, all rows of the parts follow. A missed bar is not an error, because the
 machine may have been busy.
 """
 
 import asyncio
-import json
 import os
 import sys
+import time
+import traceback
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.creation import creation
-from bench.driving import driving
-from bench.failing import failing
-from bench.fairness import fairness
-from bench.growth import growth
-from bench.harness import Bench, Row
-from bench.noticing import noticing
-from bench.operating import operating
-from bench.recovering import recovering
-from bench.scaling import scaling
-from bench.settling import settling
-
-RESULTS = Path(__file__).with_name("results.json")
-BENCHMARKS = (
-    creation,
-    settling,
-    failing,
-    driving,
-    noticing,
-    growth,
-    operating,
-    recovering,
-    scaling,
-    fairness,
-)
-VERDICTS = {True: "holds", False: "MISSED", None: ""}
+from bench.harness import Bench
+from bench.parts import Measurement, choose, list_parts
+from bench.report import details, summary
+from bench.results import FOLDER, Part, Results
+from bench.sizes import chosen_sizes
 
 
-def line(row: Row) -> str:
-    """Format one row."""
-    number = f"{row.value:,.4g}" if row.value < 1000 else f"{row.value:,.0f}"
-    return f"{row.what:<70} {number:>9} {row.unit:<6} {row.bar:<7} {VERDICTS[row.holds]}".rstrip()
+def say(*lines: str) -> None:
+    """Print lines at once, also into a pipe."""
+    print("\n".join(lines), flush=True)
 
 
-async def measure_all() -> list[Row]:
-    """Run the benchmarks; print each row as soon as it is measured."""
-    rows: list[Row] = []
-    only = os.environ.get("BENCH_ONLY", "").split(",")
-    async with Bench.start() as bench:
-        for measure in BENCHMARKS:
-            if any(only) and measure.__name__ not in only:
-                continue
-            for row in await measure(bench):
-                print(line(row), flush=True)
-                rows.append(row)
-    return rows
+async def run(parts: Mapping[str, Measurement], path: Path | None) -> tuple[Results, Path]:
+    """Run these parts; write the results after each, so that an end of the run loses none."""
+    results = Results.begin(asdict(chosen_sizes(os.environ)))
+    path = path or FOLDER / results.name
+    for number, (name, measure) in enumerate(parts.items(), start=1):
+        load, start, error = os.getloadavg()[0], time.perf_counter(), ""
+        say(f"[{number}/{len(parts)}] {name}: running, load average {load:.1f}")
+        try:
+            async with Bench.start() as bench:
+                rows = await measure(bench)
+        except Exception as failure:
+            traceback.print_exc()
+            rows, error = [], repr(failure)
+        seconds = time.perf_counter() - start
+        results.parts.append(Part(name, seconds, load, os.getloadavg()[0], error))
+        results.rows += rows
+        results.write(path)
+        say(f"[{number}/{len(parts)}] {name}: {len(rows)} rows in {seconds:.0f} s")
+    return results, path
 
 
-def main(results: Path) -> None:
-    """Run all benchmarks and write the results to a file."""
-    rows = asyncio.run(measure_all())
-    content = [{**asdict(row), "holds": row.holds} for row in rows]
-    results.write_text(json.dumps(content, indent=2) + "\n")
-    missed = sum(row.holds is False for row in rows)
-    print(f"{len(rows)} rows, {missed} bars missed; written to {results}")
+def main(arguments: list[str], names: str) -> int:
+    """Run the parts with these names; print the summary, and return the exit code."""
+    if names == "help":
+        say("Parts of make bench, for ROWS=, several separated by commas:", *list_parts())
+        return 0
+    try:
+        parts = choose(names)
+    except KeyError as unknown:
+        say(f"make bench: ROWS names no part: {unknown.args[0]}. The parts are:", *list_parts())
+        return 2
+    results, path = asyncio.run(run(parts, Path(arguments[0]) if arguments else None))
+    say("", *summary(results))
+    if names:
+        say("", "All rows of these parts:", *details(results.rows))
+    say(f"Written to {path}, with all {len(results.rows)} rows")
+    return 1 if any(part.error for part in results.parts) else 0
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS)
+    sys.exit(main(sys.argv[1:], os.environ.get("ROWS", "")))

@@ -2,10 +2,12 @@
 // duration in seconds.
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
+import { connectionOf } from "../testbed/workers/connections.mjs";
 
 const require = createRequire(new URL("../testbed/workers/", import.meta.url));
 const { FlowProducer, Queue, UnrecoverableError, Worker } = require("bullmq6");
-const connection = { url: process.argv[2], maxRetriesPerRequest: null };
+const [url, prefix] = process.argv.slice(2);
+const options = { connection: connectionOf(url), prefix };
 const seconds = async (run) => {
   const start = process.hrtime.bigint();
   await run();
@@ -28,7 +30,7 @@ async function inBatches(total, size, lanes, send) {
 const orders = {
   // Create flows: a parent and its children, one job in each queue.
   async flows({ count, queues, data, size, lanes }) {
-    const producer = new FlowProducer({ connection });
+    const producer = new FlowProducer(options);
     await producer.waitUntilReady();
     const node = (queueName) => ({ name: "works", queueName, data });
     const flow = () => ({ ...node(queues[0]), children: queues.slice(1).map(node) });
@@ -41,7 +43,7 @@ const orders = {
   async jobs({ count, queues, data }) {
     const took = await seconds(async () => {
       for (const name of queues) {
-        const queue = new Queue(name, { connection });
+        const queue = new Queue(name, options);
         const job = () => ({ name: "works", data });
         await inBatches(count, 500, 1, (n) => queue.addBulk(Array.from({ length: n }, job)));
         await queue.close();
@@ -61,7 +63,7 @@ const orders = {
         async (job) => {
           if (job.name === "fails") throw new UnrecoverableError("fails on purpose");
         },
-        { connection, concurrency },
+        { ...options, concurrency },
       );
       return worker.on("completed", note).on("failed", note);
     });

@@ -16,7 +16,8 @@ from functools import partial
 from statistics import median, quantiles
 from typing import Any
 
-from bench.harness import Bench, Row, create, group
+from bench.harness import Bench, create, group
+from bench.rows import Row, row
 from jobgroup.model import names
 from testbed.servers.processes import leashed
 from testbed.servers.stock import StockClient, fails_for_good
@@ -79,15 +80,15 @@ async def driving(bench: Bench) -> list[Row]:
         delays = ends.delays()
         pauses.append(ends.longest_pause())
         rows += [
-            Row(f"from a job's end to its group's, beside {what}: median", median(delays), "ms"),
-            Row(f"  99th percentile beside {what}", quantiles(delays, n=100)[98], "ms", at_most=50),
-            Row("  longest", max(delays), "ms"),
-            Row("  longest pause of the driver", pauses[-1], "ms"),
+            row("driving.delay", median(delays), what),
+            row("driving.delay-p99", quantiles(delays, n=100)[98], what),
+            row("driving.delay-longest", max(delays), what),
+            row("driving.pause", pauses[-1], what),
         ]
         if len(pauses) > 1:
             # The machine pauses the driver, too: the first situation shows for how long.
             added = pauses[-1] - pauses[0]
-            rows.append(Row(f"  longer than beside {NO_OTHER} by", added, "ms", at_most=50))
+            rows.append(row("driving.pause-added", added, what))
     return [*rows, await started_after_a_failure(bench)]
 
 
@@ -95,10 +96,7 @@ def situations(bench: Bench) -> dict[str, Callable[[], Awaitable[None]]]:
     """Return the groups beside which the driver is measured, and the functions that make them."""
     sizes = bench.sizes
     made: dict[str, Callable[[], Awaitable[None]]] = {NO_OTHER: partial(none, bench)}
-    for count in sizes.beside_running:
-        made[f"{count:,} running groups"] = partial(running, bench, count)
     for count in sizes.beside_ended:
-        made[f"{count:,} ended groups"] = partial(ended, bench, count)
         for others in sizes.beside_running:
             both = f"{others:,} running and {count:,} ended groups"
             made[both] = partial(running_and_ended, bench, others, count)
@@ -165,7 +163,6 @@ async def clone(bench: Bench, definition: dict[str, Any], count: int) -> None:
     indexes = []
     for key in (
         names.parked_key("bull"),
-        names.ended_key("bull"),
         names.job_key("bull", BESIDE, "groups"),
     ):
         indexes.append((key, repr(await redis.zscore(key, node.group_id))))
@@ -244,5 +241,4 @@ async def started_after_a_failure(bench: Bench) -> Row:
                 late += await bench.redis.hexists(node.jobs[2].job_key, "processedOn")
     finally:
         await worker.kill()
-    what = "groups of 3 whose third job starts after the first failed"
-    return Row(what, late, f"of {count}", at_most=count / 10)
+    return row("driving.late-starts", 100 * late / count)

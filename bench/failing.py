@@ -7,7 +7,8 @@ the fastest round: slower rounds only show the load of the machine.
 import time
 from dataclasses import dataclass
 
-from bench.harness import Bench, Row, group
+from bench.harness import Bench, group
+from bench.rows import Row, row
 from jobgroup.model.names import undo_queue
 
 QUEUE = "alpha"
@@ -31,8 +32,8 @@ async def failing(bench: Bench) -> list[Row]:
     for backlog in (0, bench.sizes.backlog):
         for size in bench.sizes.failing:
             for pending in (False, True):
-                what = f"{size:,} jobs, all but one {'waiting' if pending else 'done'}"
-                what += f", beside {backlog:,} others: " if backlog else ": "
+                case = f"{size:,} jobs {'waiting' if pending else 'done'}"
+                case += f" beside {backlog:,}" if backlog else ""
                 courses = [
                     await course(bench, size, pending, backlog)
                     for _ in range(min(5, bench.sizes.rounds))
@@ -40,13 +41,13 @@ async def failing(bench: Bench) -> list[Row]:
                 calls = [min(took) for took in zip(*(one.calls for one in courses), strict=True)]
                 if not pending and not backlog:
                     created = min(one.created for one in courses)
-                    rows.append(Row(f"{size:,} jobs: created in", created, "ms", at_most=50))
-                rows.append(Row(what + "longest call", max(calls), "ms", at_most=50))
-                rows.append(Row(what + "calls", len(calls), ""))
+                    rows.append(row("failing.created", created, f"{size:,} jobs"))
+                rows.append(row("failing.longest-call", max(calls), case))
+                rows.append(row("failing.calls", len(calls), case))
                 if not pending:
                     first = sum(calls[: courses[0].first_undo + 1])
-                    rows.append(Row(what + "first undo after", first, "ms", at_most=50))
-                    rows.append(Row(what + "last undo after", sum(calls), "ms"))
+                    rows.append(row("failing.first-undo", first, case))
+                    rows.append(row("failing.last-undo", sum(calls), case))
     return rows
 
 

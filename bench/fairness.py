@@ -15,7 +15,9 @@ from statistics import median
 from typing import Any
 
 from bench.field import JOBS, Field, in_flight, ready, the_field
-from bench.harness import DATA, Bench, Row, Sizes
+from bench.harness import DATA, Bench
+from bench.rows import Row, row
+from bench.sizes import Sizes
 from handlers.kube.client import MERGE
 from testbed.servers.operator import start_operator
 from testbed.servers.stock import StockClient
@@ -71,7 +73,7 @@ async def large_groups(field: Field, sizes: Sizes) -> list[Row]:
             before = await one.measure(one.saga, asyncio.sleep(sizes.calm))
             under = await one.measure(one.saga, flood())
     await field.clear()
-    return compared(f"a saga beside {count:,} groups of {jobs:,} jobs", before, under)
+    return compared("saga", before, under)
 
 
 async def many_pools(field: Field, sizes: Sizes) -> list[Row]:
@@ -92,18 +94,18 @@ async def many_pools(field: Field, sizes: Sizes) -> list[Row]:
             await one.make_pool()
             before = await one.measure(one.scaling, asyncio.sleep(sizes.calm))
             under = await one.measure(one.scaling, flood())
-    return compared(f"a workload scaled beside {len(names):,} pools", before, under)
+    return compared("pool", before, under)
 
 
 def compared(what: str, before: Times, under: Times) -> list[Row]:
     """Return the rows of one flood."""
     ours, bare = (median(under[n]) / median(before[n]) for n in (0, 1))
     return [
-        Row(f"{what}: median, over without a flood", ours, at_most=2),
-        Row("  a bare write and its watch event, over without a flood", bare),
-        Row("  median without a flood", 1000 * median(before[0]), "ms"),
-        Row(f"{what}: longest", 1000 * max(under[0]), "ms", at_most=1000),
-        Row("  longest bare write", 1000 * max(under[1]), "ms"),
+        row(f"fairness.{what}", ours),
+        row(f"fairness.{what}-longest", 1000 * max(under[0])),
+        row(f"fairness.{what}-bare", bare),
+        row(f"fairness.{what}-bare-longest", 1000 * max(under[1])),
+        row(f"fairness.{what}-calm", 1000 * median(before[0])),
     ]
 
 

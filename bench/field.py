@@ -15,8 +15,8 @@ from typing import Any
 import kopf
 from redis.asyncio import Redis
 
+from bench.harness import count_completed
 from handlers.kube.client import MERGE, ApiClient, ApiError
-from jobgroup.model.names import ended_key
 from testbed.servers.apiserver import OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, ApiServer
 from testbed.servers.operator import OperatorProcess, start_operator
 from testbed.servers.redis import RedisServer
@@ -66,7 +66,7 @@ class Field:
     async def ended(self, names: list[str]) -> None:
         """Wait until all JobGroups have a final status."""
         # Query Redis first: listing hundreds of objects would distort the measurement.
-        while await self.client.zcard(ended_key("bull")) < len(names):
+        while await count_completed(self.client) < len(names):
             await asyncio.sleep(0.02)
         # For the same reason, list at most one unfinished object.
         running = f"{FOLDER}?fieldSelector=status.state!=COMPLETED&limit=1"

@@ -1,4 +1,4 @@
-"""The cost per unit for more members, groups and queues, and the memory of a group.
+"""The cost per unit for more members, groups and queues.
 
 Times are from the slow log of Redis; the result is the fastest round.
 """
@@ -6,7 +6,8 @@ Times are from the slow log of Redis; the result is the fastest round.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from bench.harness import DATA, QUEUES, Bench, Row, create, group
+from bench.harness import Bench, create, group
+from bench.rows import Row, row
 from jobgroup import JobGroups, Store
 
 SAMPLE = 100  # jobs or groups that are created and given up in each measurement
@@ -16,7 +17,7 @@ Cost = tuple[float, float]
 
 async def growth(bench: Bench) -> list[Row]:
     """Compare the cost per unit at each size with the cost per unit at size 100."""
-    rows = await memory(bench)
+    rows = []
     beside = {size: JobGroups(Store(bench.redis, f"at-{size}")) for size in bench.sizes.existing}
 
     async def members(size: int) -> Cost:
@@ -52,13 +53,11 @@ async def compare(
         for size in sizes:
             costs[size].append(await measure(size))
     rows = []
-    for n, verb in enumerate(("create", "give up")):
+    for n, verb in enumerate(("create", "give-up")):
         cost = {size: min(seen[n] for seen in costs[size]) for size in sizes}
         for size in sizes:
             if size != 100:
-                what = f"{verb}: {size:,} {unit} over 100"
-                bar = 1.5 if size == max(sizes) else None
-                rows.append(Row(what, cost[size] / cost[100], at_most=bar))
+                rows.append(row(f"growth.{verb}", cost[size] / cost[100], f"{size:,} {unit}"))
     return rows
 
 
@@ -71,31 +70,8 @@ async def cost(bench: Bench, groups: JobGroups, count: int, units: int, **of: An
     while ids:
         settled = await groups.store.settle(ids, "DeadlineExceeded")
         ids = [
-            one.group.id for one in settled if one and not isinstance(one, Exception) and one.more
+            group_id
+            for group_id, one in zip(ids, settled, strict=True)
+            if one and not isinstance(one, Exception) and one.more
         ]
     return created / count / units, sum(await bench.script_ms()) / count / units
-
-
-async def memory(bench: Bench) -> list[Row]:
-    """Compare the memory of groups with the memory of jobs without a group."""
-    count = bench.sizes.groups
-    flow = {"count": count, "queues": QUEUES, "data": DATA, "size": 100, "lanes": 1}
-
-    async def used(make: Awaitable[Any]) -> float:
-        await bench.redis.flushall()
-        await make
-        pipeline = bench.redis.pipeline(transaction=False)
-        async for key in bench.redis.scan_iter("*", count=1000):
-            pipeline.memory_usage(key, samples=0)
-        return float(sum(await pipeline.execute())) / count
-
-    bare = await used(bench.bullmq("jobs", count=count, queues=QUEUES, data=DATA))
-    flows = await used(bench.bullmq("flows", **flow))
-    ours = await used(create(bench.groups, count))
-    with_undos = await used(create(bench.groups, count, undo=True))
-    return [
-        Row("memory of a group of 3, over 3 bare jobs", ours / bare),
-        Row("  each job with an undo", with_undos / bare),
-        Row("  of a BullMQ flow of 3", flows / bare),
-        Row("memory of 3 bare jobs", bare, "bytes"),
-    ]

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bench.driving import BESIDE, driver, empty, running
-from bench.harness import Bench, Row, group
+from bench.harness import Bench, group
+from bench.rows import Row, row
 from jobgroup import GroupNode
 from jobgroup.model import names
 from testbed.servers.stock import StockClient, fails_for_good
@@ -27,7 +28,7 @@ async def noticing(bench: Bench) -> list[Row]:
         client = await StockClient.start("bullmq5", bench.server.url, "bull", own=True)
         try:
             async with driver(bench):
-                rows += await noticed(bench, client, f"beside {count:,} running groups")
+                rows += await noticed(bench, client, f"{count:,} running groups")
         finally:
             await client.kill()
     return rows
@@ -49,14 +50,9 @@ async def noticed(bench: Bench, client: StockClient, beside: str) -> list[Row]:
     await client.work(FAILED, {"works": fails_for_good()})
     retried = [await retried_in_bulk(bench, client) for _ in range(times)]
     return [
-        Row(
-            f"until a drained job is noticed, {beside}, longest of {times}",
-            max(drained),
-            "s",
-            at_most=5,
-        ),
-        Row("  until a deleted hash is noticed, longest of 2", max(deleted), "s", at_most=45),
-        Row("  until a bulk retry of a failed job is noticed", max(retried), "s", at_most=5),
+        row("noticing.drained", max(drained), beside),
+        row("noticing.deleted", max(deleted), beside),
+        row("noticing.retried", max(retried), beside),
     ]
 
 

@@ -9,19 +9,23 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
 from bench.field import FOLDER, QUEUE, Field, cpu_of, in_flight, memory_of, ready, the_field
-from bench.harness import Bench, Row, Sizes
+from bench.harness import Bench
+from bench.rows import Row, row
+from bench.sizes import Sizes
 from handlers.kube.client import MERGE
 from testbed.servers.operator import MAIN, start_operator
 
 TWIN = Path(__file__).with_name("twin.py")
 # Each patch sets another progress, so that each is a write.
 TWO_FIELDS = {"observedGeneration": 1, "progress": ""}
-# The writes of a group that succeeds: creation, claim, status ACTIVE, status COMPLETED.
+# The writes of a group that succeeds and is not part of a burst: creation, claim, status ACTIVE,
+# status COMPLETED.
 WRITES = 4
 ROUNDS = 3
 
@@ -34,6 +38,7 @@ class Run:
     rate: float
     cpu: float
     to_redis: float
+    to_active: float
     to_status: float
 
 
@@ -62,44 +67,21 @@ async def operating(bench: Bench) -> list[Row]:
             rounds.append(Round(twin, ours, *map(mean, zip(before, after, strict=True))))
         resting = await at_rest(field, sample, bench.sizes)
 
-    def middle(measure: Callable[[Round], float]) -> float:
-        return median(measure(each) for each in rounds)
+    def each(measure: Callable[[Round], float]) -> list[float]:
+        return [measure(one) for one in rounds]
 
     return [
-        Row("API writes per successful group", middle(lambda r: r.ours.writes), "", at_most=3),
-        Row("  with create and delete handlers", middle(lambda r: r.twin.writes), ""),
-        Row(
-            "4 x groups per second, over bare patches of two fields per second",
-            middle(lambda r: WRITES * r.ours.rate / r.two_fields),
-            at_least=0.5,
-        ),
-        Row(
-            "  with create and delete handlers",
-            middle(lambda r: WRITES * r.twin.rate / r.two_fields),
-        ),
-        Row(
-            "4 x groups per second, over bare patches of a whole status",
-            middle(lambda r: WRITES * r.ours.rate / r.whole),
-        ),
-        Row("  with create and delete handlers", middle(lambda r: WRITES * r.twin.rate / r.whole)),
-        Row(
-            "CPU per group, over create and delete handlers",
-            middle(lambda r: r.ours.cpu / r.twin.cpu),
-            at_most=1,
-        ),
-        Row("  of the operator", middle(lambda r: 1000 * r.ours.cpu), "ms"),
-        Row(
-            "from creation of the object to jobs in Redis, median",
-            middle(lambda r: r.ours.to_redis),
-            "ms",
-            at_most=100,
-        ),
-        Row(
-            "from end in Redis to end in the status, median",
-            middle(lambda r: r.ours.to_status),
-            "ms",
-            at_most=200,
-        ),
+        row("operating.writes", each(lambda r: r.ours.writes)),
+        row("operating.writes-twin", each(lambda r: r.twin.writes)),
+        row("operating.over-patches", each(lambda r: WRITES * r.ours.rate / r.two_fields)),
+        row("operating.over-patches-twin", each(lambda r: WRITES * r.twin.rate / r.two_fields)),
+        row("operating.over-whole-patches", each(lambda r: WRITES * r.ours.rate / r.whole)),
+        row("operating.over-whole-patches-twin", each(lambda r: WRITES * r.twin.rate / r.whole)),
+        row("operating.cpu-over-twin", each(lambda r: r.ours.cpu / r.twin.cpu)),
+        row("operating.cpu", each(lambda r: 1000 * r.ours.cpu)),
+        row("operating.to-redis", each(lambda r: r.ours.to_redis)),
+        row("operating.to-active", each(lambda r: r.ours.to_active)),
+        row("operating.to-status", each(lambda r: r.ours.to_status)),
         *resting,
     ]
 
@@ -145,32 +127,37 @@ async def through(field: Field, count: int, script: Path, name: str) -> Run:
         await field.ended(names)
         took = time.perf_counter() - start
         run = {"cpu": cpu_of(process) - cpu, "writes": field.metrics() - writes}
-        created, told = await latencies(field, names[: count // 5])
+        created, active, told = await latencies(field, names[: count // 5])
     await field.clear()
-    return Run(run["writes"] / count, count / took, run["cpu"] / count, created, told)
+    return Run(run["writes"] / count, count / took, run["cpu"] / count, created, active, told)
 
 
-async def latencies(field: Field, sample: list[str]) -> tuple[float, float]:
-    """Create groups one by one; return the median time to their jobs and to their end."""
+async def latencies(field: Field, sample: list[str]) -> tuple[float, float, float]:
+    """Create groups one by one; return the median times to their jobs, to ACTIVE, to their end."""
     names = [f"{name}-alone" for name in sample]
     told: dict[str, float] = {}
-    watching = asyncio.create_task(note_ends(field, set(names), told))
+    # The first status of the twin may be COMPLETED.
+    active: dict[str, float] = {}
+    watching = asyncio.create_task(note_ends(field, set(names), told, active))
     await asyncio.sleep(0.5)
     for name in names:
         await field.make([name])
         await asyncio.sleep(0.05)
     await watching
     to_redis, to_status = [], []
+    to_active = [(active[name] - field.applied[name]) * 1000 for name in active]
     for name in names:
         item = await field.admin.request("GET", f"{FOLDER}/{name}")
         group = await field.client.hgetall(f"bull:{QUEUE}:groups:{item['metadata']['uid']}")
         to_redis.append(float(group["createdAt"]) - field.applied[name] * 1000)
         to_status.append(told[name] * 1000 - float(group["finishedAt"]))
-    return median(to_redis), median(to_status)
+    return median(to_redis), median(to_active or [nan]), median(to_status)
 
 
-async def note_ends(field: Field, wanted: set[str], told: dict[str, float]) -> None:
-    """Watch the objects, and record when the status of each is first COMPLETED."""
+async def note_ends(
+    field: Field, wanted: set[str], told: dict[str, float], active: dict[str, float]
+) -> None:
+    """Watch the objects, and record when the status of each is first COMPLETED, and ACTIVE."""
     process = await asyncio.create_subprocess_exec(
         *("kubectl", "get", "jobgroups", "--watch", "--no-headers"),
         *("-o", "custom-columns=NAME:.metadata.name,STATE:.status.state"),
@@ -181,8 +168,8 @@ async def note_ends(field: Field, wanted: set[str], told: dict[str, float]) -> N
     try:
         while wanted - told.keys():
             name, _, state = (await process.stdout.readline()).decode().partition(" ")
-            if name in wanted and state.strip() == "COMPLETED":
-                told.setdefault(name, time.time())
+            if name in wanted and state.strip() in ("ACTIVE", "COMPLETED"):
+                (active if state.strip() == "ACTIVE" else told).setdefault(name, time.time())
     finally:
         process.kill()
         await process.wait()
@@ -203,10 +190,9 @@ async def at_rest(field: Field, sample: dict[str, Any], sizes: Sizes) -> list[Ro
         await asyncio.sleep(max(0.0, sizes.rest - idle))
         resident, peak = memory_of(process)
     after = await field.versions(finished)
-    what = f"{sizes.finished:,} finished groups"
     return [
-        Row(f"from start to idle, {what} and {sizes.running:,} to run", idle, "s", at_most=30),
-        Row("  writes to finished groups", float(len(after - before)), "", at_most=0),
-        Row(f"memory a minute after the start, {what}", resident, "MB", at_most=150),
-        Row("  at its peak", peak, "MB"),
+        row("operating.start", idle),
+        row("operating.start-writes", len(after - before)),
+        row("operating.memory", resident),
+        row("operating.memory-peak", peak),
     ]

@@ -8,18 +8,22 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bench.field import Field, cpu_of, in_flight, the_field
-from bench.harness import Bench, Row
+from bench.harness import Bench
+from bench.rows import Row, row
 from handlers.kube.client import MERGE
+from handlers.workerpools.controller import RESYNC_SECONDS
 from jobgroup.model.names import undo_queue
-from testbed.servers.operator import OperatorProcess, start_operator
+from testbed.servers.operator import MAIN, OperatorProcess, start_operator
 from testbed.servers.stock import StockClient
 from testbed.support.scrapes import Scrape
 from testbed.support.workloads import pool, workload
 
+HURRIED = Path(__file__).with_name("hurried.py")
 POOLS = "/apis/jobgroups.dev/v1alpha1/namespaces/default/workerpools"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 BURST = [{"name": "undo", "data": {}} for _ in range(50)]
@@ -31,29 +35,31 @@ async def scaling(bench: Bench) -> list[Row]:
     async with the_field() as field:
         return [
             *await with_pools(field, few, bench.sizes.bursts),
-            *await with_pools(field, many, bench.sizes.bursts, bench.sizes.pool_rest),
+            *await with_pools(field, many, bench.sizes.bursts, bench.sizes.pool_resync),
             await corrected(field, bench.sizes.stops),
         ]
 
 
-async def with_pools(field: Field, count: int, bursts: int, rest: float = 0) -> list[Row]:
+async def with_pools(field: Field, count: int, bursts: int, resync: float = 0) -> list[Row]:
     """Measure this number of pools: first while they are idle, then with bursts of jobs."""
     names = [f"of-{count}-{n}" for n in range(count)]
     await make(field, names)
     what = f"{count:,} pool" if count == 1 else f"{count:,} pools"
+    script, env = (HURRIED, {"RESYNC_SECONDS": str(resync)}) if resync else (MAIN, {})
     with start_operator(
-        field.folder, field.api.operator, field.redis.url, "bull", f"scaler-{count}"
+        *(field.folder, field.api.operator, field.redis.url, "bull", f"scaler-{count}", script),
+        **env,
     ) as process:
         await told(field, names)
-        resting = await at_rest(process, rest, what) if rest else []
+        resting = await at_rest(process, resync) if resync else []
         waits, writes = await wake(field, names, bursts)
     waits.sort()
     worst = waits[min(len(waits) - 1, int(len(waits) * 0.99))]
     await clear(field, names)
     return [
-        Row(f"{what}: undo added to workload scaled, median", median(waits), "ms", at_most=1000),
-        Row(f"{what}: undo added to workload scaled, 99 %", worst, "ms", at_most=1000),
-        Row(f"{what}: scale writes per burst of {len(BURST)}", writes, "", at_most=1),
+        row("scaling.wake", median(waits), what),
+        row("scaling.wake-p99", worst, what),
+        row("scaling.writes", writes, what),
         *resting,
     ]
 
@@ -131,8 +137,7 @@ async def corrected(field: Field, times: int) -> Row:
                 await _when(seen, name, "0")
                 waits.append(await _when(seen, name, "5") - stopped)
     await clear(field, [name])
-    what = f"replicas set to 0 while jobs wait: corrected after, longest of {times}"
-    return Row(what, max(waits), "s", at_most=10)
+    return row("scaling.corrected", max(waits))
 
 
 async def set_ready(field: Field, name: str, count: int) -> None:
@@ -204,12 +209,24 @@ async def _when(seen: Seen, name: str, replicas: str) -> float:
             return float(found[2])
 
 
-async def at_rest(process: OperatorProcess, seconds: float, what: str) -> list[Row]:
-    """Measure the writes and the CPU time of the operator while all pools are idle."""
-    written, used, start = writes(process), cpu_of(process), time.perf_counter()
-    await asyncio.sleep(seconds)
-    used, took = cpu_of(process) - used, time.perf_counter() - start
+async def at_rest(process: OperatorProcess, resync: float) -> list[Row]:
+    """Measure the writes and the CPU time of the operator while all pools are idle.
+
+    Measure for half an interval in which no pool is read again, then for one in which each is read
+    once. The operator without this change reads pools less often, so that it rests for longer.
+    """
+    written = writes(process)
+    resting = await cpu_during(process, resync / 2) / (resync / 2)
+    reading = await cpu_during(process, resync)
+    share = (resting * (RESYNC_SECONDS - resync) + reading) / RESYNC_SECONDS
     return [
-        Row(f"{what} at rest: writes", writes(process) - written, "", at_most=0),
-        Row(f"{what} at rest: CPU, share of a core", 100 * used / took, "%", at_most=1),
+        row("scaling.rest-writes", writes(process) - written),
+        row("scaling.rest-cpu", 100 * share),
     ]
+
+
+async def cpu_during(process: OperatorProcess, seconds: float) -> float:
+    """Return the CPU seconds that a process uses during this time."""
+    used = cpu_of(process)
+    await asyncio.sleep(seconds)
+    return cpu_of(process) - used

@@ -3,9 +3,9 @@
 import asyncio
 import time
 from collections import Counter
-from statistics import median
 
-from bench.harness import DATA, QUEUES, Bench, Row, create, over
+from bench.harness import DATA, QUEUES, Bench, count_completed, create, over
+from bench.rows import Row, row
 from jobgroup import Driver, JobGroups, Store
 from jobgroup.model import names
 from jobgroup.store.connection import connect
@@ -74,7 +74,7 @@ async def settling(bench: Bench) -> list[Row]:
                 backlog = max(backlog, await bench.redis.llen(names.wakeups_key("bull")))
                 await asyncio.sleep(LOOK_SECONDS)
             done = time.perf_counter()
-            while await bench.redis.zcard(names.ended_key("bull")) < count:
+            while await count_completed(bench.redis) < count:
                 await asyncio.sleep(0)
             seen["lag"].append((time.perf_counter() - done) / working.result())
             wakeups = driver.counters.wakeups
@@ -88,19 +88,15 @@ async def settling(bench: Bench) -> list[Row]:
 
     took = await bench.in_turn({"bare": bare, "ledger": ledger, "driven": driven, "flows": flows})
     return [
-        Row(
-            "jobs a worker runs per second, in groups over bare", over(took["bare"], took["ledger"])
-        ),
-        Row("  in groups with a driver beside it", over(took["bare"], took["driven"])),
-        Row("  in BullMQ flows", over(took["bare"], took["flows"])),
-        Row(
-            "groups a driver settles per second, over the worker", median(seen["speed"]), at_least=1
-        ),
-        Row("delay of the driver, over the worker's time", median(seen["lag"]), at_most=0.05),
-        Row("longest wake-up list, over the number of groups", median(seen["backlog"])),
-        Row("wake-ups per successful group", median(seen["wakeups"]), "", at_most=1),
-        Row("script calls per successful group", median(seen["calls"]), "", at_most=2),
-        Row("  calls that settle it, if it ends alone", median(seen["alone"]), "", at_most=2),
+        row("settling.jobs-in-groups", over(took["bare"], took["ledger"])),
+        row("settling.jobs-with-driver", over(took["bare"], took["driven"])),
+        row("settling.jobs-in-flows", over(took["bare"], took["flows"])),
+        row("settling.over-worker", seen["speed"]),
+        row("settling.delay", seen["lag"]),
+        row("settling.backlog", seen["backlog"]),
+        row("settling.wakeups", seen["wakeups"]),
+        row("settling.calls", seen["calls"]),
+        row("settling.calls-alone", seen["alone"]),
     ]
 
 
@@ -113,6 +109,6 @@ async def alone(bench: Bench, ended: int, calls: Calls) -> float:
     for n in range(1, ALONE + 1):
         await create(bench.groups, 1)
         await bench.bullmq("work", count=3, queues=QUEUES, concurrency=50)
-        while await bench.redis.zcard(names.ended_key("bull")) < ended + n:
+        while await count_completed(bench.redis) < ended + n:
             await asyncio.sleep(0)
     return (calls.of["settle_wakeups"] + calls.of["settle_group"]) / ALONE
