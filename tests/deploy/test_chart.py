@@ -1,6 +1,7 @@
 """The chart as helm renders it: every switch, the pods, and the names."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -299,3 +300,15 @@ def test_the_uninstall_hook() -> None:
     }
     command = container(job["spec"]["template"]["spec"])["command"]
     assert command == ["python3", "-m", "handlers.uninstall", "jobgroup-operator"]
+
+
+def test_the_page_describes_how_argo_cd_reads_the_annotations_of_the_uninstall_hook() -> None:
+    annotations = one(render({}), "Job", "-uninstall")["metadata"]["annotations"]
+    page = (ROOT / "docs" / "installing.md").read_text()
+    _, _, section = page.partition("### Argo CD")
+    table = [line for line in section.partition("\n#")[0].splitlines() if line.startswith("|")]
+    named = dict(re.findall(r"`(helm\.sh/[a-z-]+): ([a-z-]+)`", "".join(table)))
+    assert set(named) == {"helm.sh/hook"}
+    assert named.items() <= annotations.items()
+    # "The chart has no Argo CD annotations": with one, Argo CD would ignore that of Helm.
+    assert not [key for key in annotations if "argocd" in key]

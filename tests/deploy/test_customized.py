@@ -1,11 +1,13 @@
 """Values with which users adapt the chart to their cluster: ids, images, additions, alerts."""
 
+from base64 import b64decode
 from typing import Any
 
 import pytest
 import yaml
 
 from jobgroup.crd.generate import CRDS
+from jobgroup.resource.kinds import API_GROUP
 from testbed.support.chart import CHART, REDIS, Values, render
 from testbed.support.promql import complaints
 from tests.deploy.rendered import (
@@ -145,6 +147,19 @@ def test_each_threshold_changes_its_alert_alone() -> None:
     expected["JobGroupWakeupLag"] = expected["JobGroupWakeupLag"].replace("> 10", "> 86400")
     assert {rule["alert"]: rule["expr"] for rule in found["groups"][0]["rules"]} == expected
     assert complaints(yaml.safe_dump(found)) == []
+
+
+def test_the_metadata_of_the_chart_names_its_origin_and_contains_its_icon() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    home = f"https://{API_GROUP}"
+    assert (chart["home"], chart["sources"]) == (home, [f"{home}/{chart['name']}"])
+    assert [each["url"] for each in chart["maintainers"]] == [home]
+    assert chart["kubeVersion"] == ">=1.33.0-0"
+    assert chart["annotations"]["artifacthub.io/license"] == "Apache-2.0"
+    # A URL would need a host, also to show the chart without a network.
+    kind, _, content = chart["icon"].partition(",")
+    assert kind == "data:image/svg+xml;base64"
+    assert b64decode(content).startswith(b'<svg xmlns="http://www.w3.org/2000/svg"')
 
 
 def test_the_metadata_of_the_chart_lists_the_crds() -> None:

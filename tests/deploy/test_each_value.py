@@ -26,8 +26,25 @@ BY_SECRET: Values = {
         "tls": {"caSecret": "e"},
     }
 }
+BY_ADDRESS: Values = {
+    "redis": {
+        "addresses": ["sentinel:26379"],
+        "sentinel": {
+            "master": "mymaster",
+            "existingSecret": {"name": "a", "usernameKey": "b", "passwordKey": "c"},
+        },
+        "tls": {"enabled": True, "caSecret": "d", "certSecret": "e"},
+    }
+}
 # Values that need another Redis configuration.
-WAYS = {"redis.url": REDIS, "redis.existingSecret": BY_SECRET, "redis.tls": BY_SECRET}
+WAYS = {
+    "redis.url": REDIS,
+    "redis.existingSecret": BY_SECRET,
+    **dict.fromkeys(
+        ("redis.addresses", "redis.database", "redis.sentinel", "redis.tls"), BY_ADDRESS
+    ),
+    "redis.cluster": {"redis": {"addresses": ["node:6379"], "prefix": "{bull}"}},
+}
 PODS = ("Deployment", "Job -uninstall")
 CRDS = {each for each in PLAIN if "Definition" in each}
 LABELLED = (PLAIN - CRDS - {"ServiceAccount"}) | {
@@ -55,6 +72,7 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
         ["shop"],
         (
             *PODS,
+            "Role -replicas",
             *CLUSTER_WIDE,
             "Role shop/",
             "RoleBinding shop/",
@@ -68,8 +86,19 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "redis.existingSecret.urlKey": ("another", PODS),
     "redis.existingSecret.usernameKey": ("another", PODS),
     "redis.existingSecret.passwordKey": ("another", PODS),
+    "redis.addresses": (["another:7777"], (*PODS, "NetworkPolicy")),
+    "redis.database": (7, PODS),
+    "redis.sentinel.master": ("another", PODS),
+    "redis.sentinel.tls": (False, PODS),
+    "redis.sentinel.existingSecret.name": ("another", PODS),
+    "redis.sentinel.existingSecret.usernameKey": ("another", PODS),
+    "redis.sentinel.existingSecret.passwordKey": ("another", PODS),
+    "redis.cluster": (True, PODS),
     "redis.tls.caSecret": ("another", PODS),
     "redis.tls.caKey": ("another", PODS),
+    "redis.tls.certSecret": ("another", PODS),
+    "redis.tls.certKey": ("another", PODS),
+    "redis.tls.keyKey": ("another", PODS),
     "redis.prefix": ("shop", PODS),
     "redis.bundled.image": ("valkey:8", ("StatefulSet -redis",)),
     "redis.bundled.storage": ("2Gi", ("StatefulSet -redis",)),
@@ -158,7 +187,8 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
 def test_every_value_is_tested() -> None:
     described = {path for path, _ in leaves(schema())}
     # A switch for other values, the names of all objects, and values that are not used.
-    others = {"redis.bundled.enabled", "nameOverride", "fullnameOverride", *UNUSED}
+    others = {"redis.bundled.enabled", "redis.tls.enabled", "nameOverride", "fullnameOverride"}
+    others |= set(UNUSED)
     assert described - CHANGES.keys() == others
 
 

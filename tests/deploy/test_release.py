@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+from jobgroup import __version__
+from jobgroup.resource.decisions import RELEASE_ANNOTATION
 from testbed import ROOT
 from testbed.build.helm import find_helm
 from testbed.servers.apiserver import ApiServer
@@ -241,6 +243,12 @@ def test_the_rendered_command_starts_the_operator(
             return Server("pod", command, log, is_up, settings)
 
         with on_free_port(start)[0]:
+            (line,) = [
+                each
+                for each in (tmp_path / "pod.log").read_text().splitlines()
+                if each.endswith(f"jobgroup-operator {__version__}")
+            ]
+            assert re.match(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] ", line)
             shop = Resources(release.api, "shop")
             order = manifest("order", job("pay"))
             shop.apply({**order, "metadata": {"name": "unlabelled"}})
@@ -266,6 +274,7 @@ async def test_rights_in_watched_namespaces_are_enough_and_all_used(
         for each in (shop, elsewhere):
             each.apply(manifest("order", job("pay"), job("ship", "later"), undos=UNDOS))
         with start_operator(tmp_path, identity, redis.url, "bull", **watching(release)) as operator:
+            take_over(shop, release.namespace)
             await see_everything(shop, redis.url)
             assert "state" not in elsewhere.status("order")
             assert "permissions" not in operator.log
@@ -281,6 +290,18 @@ async def test_rights_in_watched_namespaces_are_enough_and_all_used(
 def calls(release: Release, audit_log: Path) -> set[audit.Call]:
     """Return the requests of the operator of a release from the audit log."""
     return audit.calls(audit_log.read_text().splitlines(), release.namespace, NAME)
+
+
+def take_over(shop: Resources, namespace: str) -> None:
+    """Claim an order for a release that has no Lease; wait until the operator claims it."""
+    shop.reaches("order", state="ACTIVE")
+    gone = f"{RELEASE_ANNOTATION}={namespace}/gone"
+    shop.kubectl("annotate", "jobgroup", "order", "--overwrite", gone)
+
+    def claim() -> str:
+        return str(shop.get("order")["metadata"]["annotations"][RELEASE_ANNOTATION])
+
+    until(lambda: claim() == f"{namespace}/{NAME}", claim)
 
 
 async def see_everything(shop: Resources, redis_url: str) -> None:

@@ -38,7 +38,77 @@ def refusal(values: Values, redis: Values = REDIS) -> str:
 @pytest.mark.parametrize(
     ("redis", "sentence"),
     [
-        ({}, "redis: set redis.url, or redis.existingSecret.name with"),
+        ({}, "redis: set redis.url, or redis.addresses, or redis.existingSecret.name with"),
+        (
+            {"url": "redis://r", "addresses": ["r:1"]},
+            "redis: redis.url and redis.addresses are set; set only one of them",
+        ),
+        ({"addresses": ["r"]}, 'redis.addresses: "r" is not host:port'),
+        ({"addresses": ["a:1,b:2"]}, 'redis.addresses: "a:1,b:2" is not host:port'),
+        (
+            {"addresses": ["joe:hunter2@r"]},
+            "redis.addresses: remove the user name and the password; put them into a Secret",
+        ),
+        (
+            {"addresses": ["r:1", "q:1"]},
+            "redis.addresses: for several addresses, set redis.sentinel.master if they are",
+        ),
+        (
+            {"addresses": ["r:1"], "sentinel": {"master": "m"}, "cluster": True},
+            "redis: redis.sentinel.master and redis.cluster are set; set only one of them",
+        ),
+        (
+            {"addresses": ["r:1"], "cluster": True},
+            "redis.prefix: a Redis Cluster needs a hash tag that puts all keys of the prefix into"
+            " one slot: use {bull}",
+        ),
+        (
+            {"url": "rediss+cluster://r:1", "prefix": "a{}{b}"},
+            "redis.prefix: a Redis Cluster needs",
+        ),
+        (
+            {"addresses": ["r:1"], "cluster": True, "prefix": "{b}", "database": 1},
+            "redis.database: a Redis Cluster has only the database 0",
+        ),
+        (
+            {"url": "redis://r", "sentinel": {"master": "m"}},
+            "redis.sentinel.master: only redis.addresses uses it; a URL says this itself",
+        ),
+        (
+            {"url": "redis://r", "cluster": True},
+            "redis.cluster: only redis.addresses uses it; a URL says this itself",
+        ),
+        (
+            {"url": "redis://r", "database": 1},
+            "redis.database: only redis.addresses uses it; a URL says this itself",
+        ),
+        (
+            {"url": "redis://r", "tls": {"enabled": True}},
+            "redis.tls.enabled: only redis.addresses uses it; a URL says this itself",
+        ),
+        (
+            {"addresses": ["r:1"], "tls": {"caSecret": "tls"}},
+            "redis.tls: certificates need TLS; set redis.tls.enabled=true with redis.addresses",
+        ),
+        (
+            {"url": "redis://r", "tls": {"certSecret": "tls"}},
+            "redis.tls: certificates need TLS; set redis.tls.enabled=true with redis.addresses",
+        ),
+        (
+            {
+                "addresses": ["r:1"],
+                "sentinel": {"existingSecret": {"name": "s", "usernameKey": "u"}},
+            },
+            "redis.sentinel.existingSecret: there are no sentinels; set redis.sentinel.master",
+        ),
+        (
+            {"addresses": ["r:1"], "sentinel": {"existingSecret": {"name": "s"}}},
+            "redis.sentinel.existingSecret: set the keys of the Secret: usernameKey or",
+        ),
+        (
+            {"addresses": ["r:1"], "sentinel": {"existingSecret": {"usernameKey": "u"}}},
+            "redis.sentinel.existingSecret.name: set the name of the Secret that contains",
+        ),
         (
             {"url": "redis://r", "bundled": {"enabled": True}},
             "redis: redis.url and redis.bundled.enabled are set; set only one of them",

@@ -14,6 +14,7 @@ from jobgroup.resource.kinds import JOBGROUP
 from testbed.cluster.installation import NAMESPACE, REDIS_POD, REDIS_URL
 from testbed.cluster.kind import TestImages
 from testbed.cluster.kubectl import Kubectl
+from testbed.servers.stock import CLIENTS
 from testbed.support.chart import RELEASE
 from testbed.support.examples import with_images
 from testbed.support.resources import manifest
@@ -21,6 +22,8 @@ from testbed.support.user import User
 from testbed.support.workloads import is_rolled_out
 
 SCRIPTS = Path(__file__).resolve().parent / "workers"
+# How a client for Node connects to the kind of Redis that a URL names.
+CONNECTIONS = CLIENTS / "connections.mjs"
 # The limit of every wait, for slow and busy machines.
 PATIENCE_SECONDS = 180
 # Longer than any story.
@@ -37,6 +40,8 @@ class Stage:
         self.kubectl = kubectl
         self.operator = OperatorPods(user.within(NAMESPACE), kubectl.within(NAMESPACE))
         self.queue = user.namespace
+        # A story may let its workers use another Redis than the one installed with the operator.
+        self.redis_url = REDIS_URL
         self._images = images
 
     def job(self, name: str, delay: float = 0, lane: str = "", **does: Any) -> dict[str, Any]:
@@ -78,7 +83,7 @@ class Stage:
     ) -> None:
         """Create a Deployment, or a StatefulSet, of stock workers."""
         script = {"node": "worker.mjs", "python": "worker.py"}[flavour]
-        env = {"REDIS_URL": REDIS_URL, "QUEUES": ",".join(queues), "TRAIL": self._trail}
+        env = {"REDIS_URL": self.redis_url, "QUEUES": ",".join(queues), "TRAIL": self.trail_key}
         container = {
             "name": "worker",
             "image": self._images.workers[flavour],
@@ -102,7 +107,8 @@ class Stage:
         if kind == "StatefulSet":
             spec |= {"serviceName": name, "podManagementPolicy": "Parallel"}
         named = {"metadata": {"name": name}}
-        text = {script: (SCRIPTS / script).read_text()}
+        files = [SCRIPTS / script, *([CONNECTIONS] if flavour == "node" else [])]
+        text = {file.name: file.read_text() for file in files}
         self.user.create(
             {"apiVersion": "v1", "kind": "ConfigMap", **named, "data": text},
             {"apiVersion": "apps/v1", "kind": kind, **named, "spec": spec},
@@ -145,7 +151,7 @@ class Stage:
 
     def trail(self) -> list[str]:
         """Return what the workers began and ended, in order."""
-        return self.redis("LRANGE", self._trail, "0", "-1").splitlines()
+        return self.redis("LRANGE", self.trail_key, "0", "-1").splitlines()
 
     def event_reasons(self, name: str) -> set[str]:
         """Return the reasons of the Events about an object."""
@@ -153,7 +159,8 @@ class Stage:
         return {event["reason"] for event in found}
 
     @property
-    def _trail(self) -> str:
+    def trail_key(self) -> str:
+        """Return the key of the trail."""
         return f"trail:{self.user.namespace}"
 
 

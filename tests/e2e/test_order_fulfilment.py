@@ -9,15 +9,15 @@ import json
 import pytest
 
 from jobgroup.resource.kinds import WORKERPOOL
-from testbed.cluster.installation import REDIS_ALIAS
+from testbed.cluster.installation import REDIS_SECRET
 from testbed.support import examples
 from tests.e2e.stage import Stage
 
 
 @pytest.fixture
 def shop(stage: Stage) -> Stage:
-    """Provide what the example expects: a Redis called `redis`, workers, and empty books."""
-    stage.user.create(REDIS_ALIAS)
+    """Provide what the example expects: the URL of a Redis, workers, and empty books."""
+    stage.user.create(REDIS_SECRET)
     stage.redis("DEL", *examples.book_keys().values())
     stage.apply_example("workers.yaml")
     return stage

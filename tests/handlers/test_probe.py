@@ -39,6 +39,9 @@ def test_the_answer_of_a_failing_probe_is_printed(
     stage.redis.kill()
     wait_for(lambda: operator.probe("/readyz")[0] == 503)
     assert main(["readyz"], {"PORT": str(operator.port)}) == 1
-    assert capsys.readouterr().out.startswith("redis: Redis at 127.0.0.1:")
+    printed = capsys.readouterr().out
+    assert printed.startswith("redis: Redis at 127.0.0.1:")
+    assert printed.endswith("\n")
+    assert not printed.endswith("\n\n")
     assert main(["livez"], {"PORT": str(operator.port)}) == 0
     assert capsys.readouterr().out == "ok\n"

@@ -8,6 +8,7 @@ import pytest
 
 from handlers import settings
 from handlers.settings import SettingsError, read_settings
+from jobgroup.store.redis_url import parse
 from jobgroup.store.settings import RedisSettings
 
 
@@ -28,7 +29,7 @@ def refusal(**env: str) -> str:
 def test_everything_has_a_default_and_empty_means_default(env: dict[str, str]) -> None:
     found = read_settings(env)
     assert found == settings.Settings(
-        redis=RedisSettings("redis://127.0.0.1:6379/0", "bull"),
+        redis=RedisSettings(parse("redis://127.0.0.1:6379/0"), "bull"),
         identity=f"{socket.gethostname()}_{os.getpid()}",
         namespace="default",
         lease_name="jobgroup-operator",

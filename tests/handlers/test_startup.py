@@ -1,11 +1,16 @@
 """kopf's settings, and the operator as a process against a real API server."""
 
+import subprocess
+import sys
+
 import click
 import kopf
+import pytest
 
 from handlers.kube.kopf_settings import configure_kopf, namespaces_of_command
 from handlers.kube.watches import Watches
 from jobgroup import __version__
+from testbed.servers.operator import MAIN
 from testbed.support.resources import until
 from tests.resources.fixtures import Shared
 
@@ -22,6 +27,15 @@ def test_the_namespaces_of_the_command_that_was_started() -> None:
     with click.Context(click.Command("run")) as context:
         context.params["namespaces"] = ("shop", "bank")
         assert namespaces_of_command() == ("shop", "bank")
+
+
+@pytest.mark.server
+def test_the_garbage_collector_does_not_examine_imported_modules() -> None:
+    script = "import gc, main; print(gc.get_freeze_count() > 10 * len(gc.get_objects()))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=MAIN.parent, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True\n"
 
 
 def test_the_operator_runs_under_its_own_identity(shared: Shared) -> None:

@@ -14,17 +14,18 @@ import pytest
 from aiohttp import web
 
 from handlers import uninstall
+from handlers.kube import releases
 from handlers.settings import read_settings
 from handlers.uninstall import Uninstaller
 from jobgroup.model.names import released_key
-from jobgroup.resource.decisions import FINALIZER, GROUP_ANNOTATION
+from jobgroup.resource.decisions import FINALIZER, GROUP_ANNOTATION, RELEASE_ANNOTATION
 from testbed.servers.apiserver import OPERATOR_NAMESPACE
 from testbed.servers.operator import OperatorProcess, environment, measuring_coverage
 from testbed.servers.proxy import Proxy
-from testbed.servers.stock import hangs, returns
+from testbed.servers.stock import fails_for_good, hangs, returns
 from testbed.support.resources import manifest
 from testbed.support.sagas import job
-from testbed.support.stages import PAY, PREFIX, SHIP, UNDOS, Stage
+from testbed.support.stages import PAY, PREFIX, SHIP, UNDOS, Stage, lease_rights
 from testbed.support.waiting import wait_for
 from tests.builders import deeply_nested
 from tests.resources.looking import group_id, saga, traces
@@ -181,13 +182,44 @@ async def test_deleted_objects_are_released_and_undone_later(
         "done": None,
     }
     for name in orders:
-        assert stage.store.hget(f"{PREFIX}:_jobgroups:{ids[name]}", "owner") == "headless"
+        assert stage.store.hget(f"{PREFIX}:_jobgroups:{ids[name]}", "owner") is None
         assert f"{stage.namespace}/{name} ({ids[name]}) is deleted" in caplog.text
     # Drivers remove these after their end; the user wants to keep the third.
     released = stage.store.zrange(released_key(PREFIX), 0, -1)
     assert set(released) == {ids["held"], ids["active"]}
     assert "is still running" not in caplog.text
     assert await stage.runs(worker, name="pay") == 4
+
+
+async def test_a_group_with_a_failed_undo_stays_if_its_namespace_is_deleted(
+    stage: Stage, deployment: None, hook: Uninstaller, caplog: pytest.LogCaptureFixture
+) -> None:
+    operator = stage.operator()
+    await stage.worker({"refund": fails_for_good("the bank is closed")})
+    for name in ("kept", "gone"):
+        stage.resources.apply(manifest(name, PAY, job("lose"), undos=UNDOS))
+        stage.resources.reaches(name, state="FAILED_COMPENSATION")
+    ids = {name: group_id(stage.resources, name) for name in ("kept", "gone")}
+    stop(operator)
+    # Deleted by itself: somebody has seen it.
+    stage.resources.delete("gone")
+    assert await lets_go(stage, hook)
+    stage.resources.goes("gone")
+    assert traces(stage.store, ids["gone"]) == []
+
+    operator = stage.operator("again")
+    wait_for(lambda: finalizers(stage, "kept") == [FINALIZER])
+    stop(operator)
+    stage.resources.delete("kept")
+    stage.api.user.delete("Namespace", stage.namespace)
+    assert await lets_go(stage, hook)
+    stage.resources.goes("kept")
+    assert saga(stage.store, "payments", ids["kept"])["state"] == "FAILED_COMPENSATION"
+    assert stage.store.hget(f"{PREFIX}:_jobgroups:{ids['kept']}", "owner") is None
+    assert (
+        f"{stage.namespace}/kept ({ids['kept']}) is deleted with its namespace; its group stays in"
+        " Redis, because an undo failed for good"
+    ) in caplog.text
 
 
 async def test_objects_are_released_without_redis(
@@ -265,6 +297,77 @@ async def test_only_objects_that_match_the_label_selector_are_released(
     assert (finalizers(stage, "ours"), finalizers(stage, "theirs")) == ([], [FINALIZER])
 
 
+async def test_objects_of_another_living_release_are_left_to_it(
+    stage: Stage,
+    deployment: None,
+    hook_as: Callable[..., Uninstaller],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    other = f"other-{stage.namespace}"
+    stage.api.user.create(*lease_rights(other))
+    living = stage.operator("other", LEASE_NAME=other)
+    await stage.worker()
+    for name in ("running", "going"):
+        stage.resources.apply(manifest(name, PAY, LATER, undos=UNDOS))
+        stage.resources.reaches(name, progress="1/2")
+    # The other release is alive, and does not react for now.
+    living.server.signal(signal.SIGSTOP)
+    stage.resources.delete("going")
+    assert await hook_as(stage.api.operator).run(DEPLOYMENT)
+    assert f"left 2 JobGroups to the release {OPERATOR_NAMESPACE}/{other}" in caplog.text
+    assert [finalizers(stage, name) for name in ("running", "going")] == [[FINALIZER]] * 2
+    for name in ("running", "going"):
+        uid = group_id(stage.resources, name)
+        assert saga(stage.store, "payments", uid)["state"] == "ACTIVE"
+        assert stage.store.hget(f"{PREFIX}:_jobgroups:{uid}", "owner") is not None
+    living.server.kill()
+    stage.api.user.within(OPERATOR_NAMESPACE).delete("Lease", other)
+    assert await hook_as(stage.api.operator).run(DEPLOYMENT)
+    assert finalizers(stage, "running") == []
+    assert RELEASE_ANNOTATION not in stage.resources.get("running")["metadata"]["annotations"]
+    stage.resources.goes("going")
+
+
+async def test_a_second_pass_releases_the_objects_of_a_release_that_is_gone(
+    stage: Stage,
+    deployment: None,
+    hook_as: Callable[..., Uninstaller],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module, name in (
+        (uninstall, "CHECK_SECONDS"),
+        (releases, "CHECK_SECONDS"),
+        (releases, "UNCHANGED_SECONDS"),
+    ):
+        monkeypatch.setattr(module, name, 0.1)
+    leave_running(stage, "ours")
+    other = f"other-{stage.namespace}"
+    stage.api.user.create(*lease_rights(other))
+    gone = stage.operator("other", LEASE_NAME=other)
+    stage.resources.apply(manifest("theirs", LATER))
+    stage.resources.reaches("theirs", state="ACTIVE")
+    gone.server.kill()
+    long_ago = {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}}
+    stage.api.user.within(OPERATOR_NAMESPACE).patch("Lease", other, long_ago)
+    failures = [500]
+
+    def refuse(request: web.BaseRequest) -> web.Response | None:
+        is_ours = request.method == "PUT" and request.path.endswith("/jobgroups/ours")
+        if not is_ours or not failures:
+            return None
+        return web.json_response({"message": "not now"}, status=failures.pop())
+
+    with Proxy(stage.api) as proxy:
+        proxy.refuse = refuse
+        identity = stage.api.kubeconfig("by-proxy", proxy.url)
+        assert await hook_as(identity, stage.namespace).run(DEPLOYMENT)
+    assert [finalizers(stage, name) for name in ("ours", "theirs")] == [[], []]
+    assert f"cannot release {stage.namespace}/ours: 500: not now" in caplog.text
+    assert "released 2 JobGroups, 2 of them running" in caplog.text
+    assert f"to the release {OPERATOR_NAMESPACE}/{other}" not in caplog.text
+
+
 def rights_in_one_namespace(stage: Stage) -> Path:
     """Return an identity with the operator's permissions in the test's namespace alone."""
     account = f"of-{stage.namespace}"
@@ -333,6 +436,27 @@ async def test_an_error_delays_no_other_object_and_the_hook_can_be_repeated(
         codes.clear()
         assert await hook_as(identity, "default", stage.namespace).run(DEPLOYMENT)
         assert finalizers(stage, "one") == []
+
+
+async def test_an_unexpected_error_about_one_object_ends_no_other(
+    stage: Stage,
+    deployment: None,
+    hook_as: Callable[..., Uninstaller],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    leave_running(stage, "one", "two")
+
+    def misunderstand(request: web.BaseRequest) -> web.Response | None:
+        is_one = request.method == "PUT" and request.path.endswith("/jobgroups/one")
+        return web.json_response([]) if is_one else None
+
+    with Proxy(stage.api) as proxy:
+        proxy.refuse = misunderstand
+        identity = stage.api.kubeconfig("by-proxy", proxy.url)
+        assert not await hook_as(identity, stage.namespace).run(DEPLOYMENT)
+    assert f"cannot release {stage.namespace}/one" in caplog.text
+    assert "TypeError" in caplog.text
+    assert [finalizers(stage, name) for name in ("one", "two")] == [[FINALIZER], []]
 
 
 def run(stage: Stage, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:

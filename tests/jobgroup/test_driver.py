@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from redis.asyncio import Redis
 from jobgroup import Driver, JobGroups, Store, connect
 from jobgroup.model.clock import backoff
 from jobgroup.store.connection import is_transient
+from jobgroup.store.observer import Observer
 from testbed.servers.redis import RedisServer
 from testbed.support.sagas import peek
 from testbed.support.waiting import PATIENCE_SECONDS, eventually, never_returns
@@ -79,7 +81,7 @@ async def test_the_backoff_grows_while_redis_is_read_only(
     async def refuse(*_: float) -> None:
         raise exceptions.ReadOnlyError("READONLY")
 
-    def count(failures: int) -> float:
+    def count(failures: int, _: float) -> float:
         counted.append(failures)
         if failures == 3 or len(counted) > 3:
             raise Enough
@@ -174,7 +176,7 @@ async def test_a_resync_finds_a_removed_member(groups: JobGroups, redis: Redis) 
 async def test_changes_are_passed_to_the_callback(groups: JobGroups) -> None:
     node = await groups.add_group("order", JOBS)
     told: list[str] = []
-    driver = Driver(groups.store, on_settled=lambda settled: told.append(settled.group.state))
+    driver = Driver(groups.store, on_settled=lambda group: told.append(group.state))
     await driver.resync()
     assert told == []
     await groups.store.settle([node.group_id], request="DeadlineExceeded")
@@ -293,3 +295,68 @@ async def test_a_driver_stops_although_a_call_suppresses_the_cancellation(
     task.cancel()
     done, _ = await asyncio.wait([task], timeout=PATIENCE_SECONDS)
     assert done
+
+
+class Reviewer(Observer):
+    """A driver without pauses, and how often it has called each script."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.calls: Counter[str] = Counter()
+        store = Store(redis, observer=self)
+        self.driver = Driver(store, resync_seconds=0.01, recheck_seconds=0.01)
+
+    def script_answered(self, script: str, calls: int, _: float | None) -> None:
+        self.calls[script] += calls
+
+    async def calls_again(self, script: str) -> None:
+        """Wait until it has called a script some more times."""
+        enough = self.calls[script] + 3
+
+        async def called() -> bool:
+            return self.calls[script] >= enough
+
+        await eventually(called)
+
+
+async def test_of_several_drivers_one_reviews_until_it_ends(
+    groups: JobGroups, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobgroup.driver.ASK_SECONDS", 0.02)
+    await groups.add_group("order", JOBS)
+    first, second = Reviewer(redis), Reviewer(redis)
+    async with running(first.driver):
+        await first.calls_again("review_groups")
+        # The machine may stand still for longer than a claim lasts.
+        monkeypatch.setattr("jobgroup.driver.CLAIM_SECONDS", 3600)
+        await first.calls_again("claim_reviews")
+        async with running(second.driver):
+            await second.calls_again("claim_reviews")
+            await first.calls_again("review_groups")
+            # It still checks the groups that it settled itself.
+            await second.calls_again("reclaim_wakeups")
+            assert second.calls["review_groups"] == 0
+            monkeypatch.setattr("jobgroup.driver.CLAIM_SECONDS", 1)
+            await first.calls_again("claim_reviews")
+    async with running(second.driver):
+        await second.calls_again("review_groups")
+
+
+async def test_a_driver_that_lacks_a_right_for_reviews_leaves_them_to_another(
+    server: RedisServer, groups: JobGroups
+) -> None:
+    async def reviews(driver: Driver) -> None:
+        async def is_reviewing() -> bool:
+            return driver.is_reviewing
+
+        await eventually(is_reviewing)
+
+    server.call("ACL", "SETUSER", "limited", "on", ">pw", "~*", "&*", "+@all")
+    async with JobGroups.connect(f"redis://limited:pw@{server.address}/0") as limited:
+        first = Driver(limited.store, resync_seconds=0.1, name="first")
+        second = Driver(groups.store, resync_seconds=0.1, name="second")
+        async with running(first):
+            await reviews(first)
+            server.call("ACL", "SETUSER", "limited", "-zcount")
+            async with running(second):
+                await reviews(second)
+                assert not first.is_reviewing

@@ -7,7 +7,7 @@ import pytest
 from redis import exceptions
 from redis.asyncio import Redis
 
-from jobgroup.resync import BATCH, Part, Pass, Resync
+from jobgroup.resync import BATCH, RECENT_SECONDS, Part, Pass, Resync
 from jobgroup.store.reviews import EVENTS, Cursor, Hints
 from testbed.support.fixtures import ClientStarter
 from testbed.support.sagas import Sagas, job
@@ -113,8 +113,8 @@ class Followed:
     def __init__(self, sagas: Sagas, queues: int) -> None:
         self.settled: list[str] = []
         self._ends: list[int] = []
-        resync = Resync(sagas.groups.store, self._settle, list, self._ends.append)
-        self.passes = resync.passes(3600, 3600)
+        self.resync = Resync(sagas.groups.store, self._settle, list, self._ends.append)
+        self.passes = self.resync.passes(3600, 3600)
         self._batches = math.ceil(queues / BATCH)
 
     async def _settle(self, group_ids: list[str], queue: str = "") -> int:
@@ -212,3 +212,29 @@ async def test_a_review_continues_where_redis_failed(
     await running.turn()
     assert begun[1] == begun[2]
     assert begun[1][1] != ""
+
+
+async def test_a_driver_that_stands_by_follows_the_queues_of_its_failed_groups_for_a_while(
+    sagas: Sagas, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await sagas.stop()
+    await sagas.add(job("charge"))
+    followed = Followed(sagas, 1)
+    await followed.follow_queues()
+    read: list[list[str]] = []
+    hints = sagas.groups.store.reviews.hints
+
+    async def record(asked: Mapping[str, str]) -> dict[str, Hints]:
+        read.append(list(asked))
+        return await hints(asked)
+
+    monkeypatch.setattr(sagas.groups.store.reviews, "hints", record)
+    followed.resync.follow(["shipping"], 0)
+    await followed.read_events()
+    followed.resync.stand_by()
+    await followed.read_events()
+    assert read == [["payments", "shipping"], ["shipping"]]
+    clock.now += RECENT_SECONDS
+    followed.resync.stand_by()
+    await followed.read_events()
+    assert read == [["payments", "shipping"], ["shipping"]]

@@ -23,7 +23,7 @@ async def read(redis: Redis, prefix: str, queue: str, horizon: int = 60_000) -> 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_jobs_are_counted_by_state(
-    redis: Redis, prefix: str, queue: QueueNamer, stock: ClientStarter, name: str
+    operator_redis: Redis, prefix: str, queue: QueueNamer, stock: ClientStarter, name: str
 ) -> None:
     client = await stock()
     queue("payments")
@@ -37,7 +37,7 @@ async def test_jobs_are_counted_by_state(
     before = now_ms()
     for delay in (30_000, HOUR, 2 * HOUR):
         await client.add(name, "later", delay=delay)
-    found = await read(redis, prefix, name)
+    found = await read(operator_redis, prefix, name)
     after = now_ms()
     assert (found.known, found.paused) == (True, False)
     assert (found.waiting, found.prioritized, found.active) == (2, 3, 1)
@@ -45,15 +45,15 @@ async def test_jobs_are_counted_by_state(
     assert found.next_in is not None
     assert HOUR - (after - before) <= found.next_in <= HOUR
     assert found.demand == 7
-    assert found.event == await Store(redis, prefix).streams.newest_event(name)
+    assert found.event == await Store(operator_redis, prefix).streams.newest_event(name)
 
-    assert (await read(redis, prefix, name, 0)).due == 0
-    everything = await read(redis, prefix, name, 3 * HOUR)
+    assert (await read(operator_redis, prefix, name, 0)).due == 0
+    everything = await read(operator_redis, prefix, name, 3 * HOUR)
     assert (everything.due, everything.next_in) == (3, None)
 
 
 async def test_a_due_job_counts_before_it_is_promoted(
-    redis: Redis, prefix: str, queue: QueueNamer, stock: ClientStarter
+    redis: Redis, operator_redis: Redis, prefix: str, queue: QueueNamer, stock: ClientStarter
 ) -> None:
     client = await stock()
     await client.add(queue("payments"), "soon", delay=1)
@@ -63,34 +63,37 @@ async def test_a_due_job_counts_before_it_is_promoted(
     assert score is not None
     while now_ms() < score // 4096:
         pass
-    assert (await read(redis, prefix, "payments", 0)).due == 1
+    assert (await read(operator_redis, prefix, "payments", 0)).due == 1
 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_paused_queue_is_reported(
-    redis: Redis, prefix: str, queue: QueueNamer, stock: ClientStarter, name: str
+    operator_redis: Redis, prefix: str, queue: QueueNamer, stock: ClientStarter, name: str
 ) -> None:
     client = await stock()
     queue("payments")
     await client.add(name, "waits")
     await client.manage(name, "pause")
     await client.add(name, "waits too")
-    found = await read(redis, prefix, name)
+    found = await read(operator_redis, prefix, name)
     assert (found.paused, found.waiting, found.demand) == (True, 2, 0)
     before = found.event
     await client.manage(name, "resume")
-    found = await read(redis, prefix, name)
+    found = await read(operator_redis, prefix, name)
     assert (found.paused, found.waiting, found.demand) == (False, 2, 2)
     assert found.event != before  # so that whoever listens hears of it
 
 
-async def test_a_queue_that_does_not_exist_is_unknown_and_empty(redis: Redis, prefix: str) -> None:
-    found = await read(redis, prefix, "nowhere:compensation")
+async def test_a_queue_that_does_not_exist_is_unknown_and_empty(
+    operator_redis: Redis, prefix: str
+) -> None:
+    found = await read(operator_redis, prefix, "nowhere:compensation")
     assert found == Backlog(False, False, 0, 0, 0, 0, 0, None, "0-0")
 
 
 async def test_a_corrupt_queue_does_not_affect_others(
     redis: Redis,
+    operator_redis: Redis,
     prefix: str,
     queue: QueueNamer,
     start_client: Callable[[str], Awaitable[StockClient]],
@@ -100,7 +103,9 @@ async def test_a_corrupt_queue_does_not_affect_others(
     await redis.set(f"{prefix}:{queue('corrupt')}:active", "no list")
     await redis.zadd(f"{prefix}:{queue('endless')}:delayed", {"never": float("inf")})
     names = ["corrupt", "endless", "payments"]
-    corrupt, endless, found = await Store(redis, prefix).queues.backlogs([(n, 0) for n in names])
+    corrupt, endless, found = await Store(operator_redis, prefix).queues.backlogs(
+        [(n, 0) for n in names]
+    )
     assert "WRONGTYPE" in str(corrupt)
     assert isinstance(endless, str)
     assert isinstance(found, Backlog)
@@ -108,15 +113,15 @@ async def test_a_corrupt_queue_does_not_affect_others(
 
 
 async def test_waiting_returns_the_queues_with_new_events(
-    redis: Redis,
+    operator_redis: Redis,
     prefix: str,
     queue: QueueNamer,
     start_client: Callable[[str], Awaitable[StockClient]],
 ) -> None:
     client = await start_client("bullmq6")
-    queues = Store(redis, prefix).queues
+    queues = Store(operator_redis, prefix).queues
     quiet, busy = queue("quiet"), queue("busy")
-    seen = {name: (await read(redis, prefix, name)).event for name in (quiet, busy)}
+    seen = {name: (await read(operator_redis, prefix, name)).event for name in (quiet, busy)}
     assert await queues.stirred(seen, 0.01) == set()
     await client.add(busy, "waits")
     assert await queues.stirred(seen, 2) == {busy}

@@ -19,9 +19,9 @@ MINUTE = 60_000
 
 
 @pytest.fixture
-async def groups(redis: Redis, prefix: str) -> AsyncIterator[JobGroups]:
+async def groups(redis: Redis, operator_redis: Redis, prefix: str) -> AsyncIterator[JobGroups]:
     """Return the groups of a test; all keys are deleted afterwards."""
-    yield JobGroups(Store(redis, prefix))
+    yield JobGroups(Store(operator_redis, prefix))
     await redis.delete(prefix, *[key async for key in redis.scan_iter(f"{prefix}:*")])
 
 
@@ -115,6 +115,26 @@ async def test_groups_are_counted_by_state(
     totals = await groups.store.totals()
     assert (totals.groups["FAILED_COMPENSATION"], totals.groups["FAILED"]) == (0, 3)
     assert "FAILED_COMPENSATION" not in totals.oldest
+
+
+async def test_ended_groups_are_listed_in_the_order_in_which_they_ended(
+    redis: Redis, prefix: str, groups: JobGroups, stock: StockQueue
+) -> None:
+    for name in ("older", "newer"):
+        created = await add(groups, name)
+        while int(time.time() * 1000) <= created:
+            pass
+    await redis.lpush(f"{prefix}:a:wait", await redis.rpop(f"{prefix}:a:wait"))  # type: ignore[arg-type]
+    for name in ("newer", "older"):
+        await end(stock)
+        await settle(groups, name)
+        newest = await groups.get_group_state(name)
+        assert newest
+        while await now(redis) <= newest.updated_at:
+            pass
+    ended = await groups.list_groups("COMPLETED")
+    assert [group.id for group in ended] == ["newer", "older"]
+    assert (await groups.store.totals()).oldest == {"COMPLETED": ended[0].finished_at}
 
 
 async def test_settling_does_not_change_the_age_of_a_group(groups: JobGroups) -> None:

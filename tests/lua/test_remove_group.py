@@ -15,9 +15,9 @@ JOBS = [{"name": "charge", "queueName": "a"}]
 
 
 @pytest.fixture
-async def groups(redis: Redis, prefix: str) -> AsyncIterator[JobGroups]:
+async def groups(redis: Redis, operator_redis: Redis, prefix: str) -> AsyncIterator[JobGroups]:
     """Return the groups of a test; tombstones are deleted afterwards."""
-    yield JobGroups(Store(redis, prefix))
+    yield JobGroups(Store(operator_redis, prefix))
     await delete_residue(redis, prefix)
 
 

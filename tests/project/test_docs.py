@@ -7,6 +7,7 @@ run on the parts of the demo: an API server, Redis, the operator and the workers
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +21,16 @@ from jobgroup import __version__
 from jobgroup.store.scripts import FOLDER
 from testbed import ROOT
 from testbed.demo.parts import Parts
-from testbed.images import project
+from testbed.images import make_image, project
+from testbed.servers.access import restricted
 from testbed.servers.apiserver import ApiServer, KubectlError
-from testbed.support.chart import helm
-from testbed.support.examples import ORDERS
+from testbed.servers.redis_cluster import ClusterServers
+from testbed.servers.redis_sentinel import SERVICE, SentinelServers
+from testbed.servers.stock import CLIENTS
+from testbed.support.chart import helm, render
+from testbed.support.examples import ORDERS, problem_orders
 from testbed.support.pages import Block, Command, Page, blocks, pages
-from testbed.support.reader import Reader
+from testbed.support.reader import Reader, on
 from testbed.support.resources import Resources, manifest
 from testbed.support.waiting import wait_for
 
@@ -37,11 +42,17 @@ HOMES = {"docs/command-line.md": ORDERS, "examples/order-fulfilment/README.md": 
 WORKERS = {"docs/guide.md": ["flights.mjs", "hotels.py"], "docs/nodejs.md": ["restaurant.mjs"]}
 # Pages whose numbers differ from run to run.
 NUMBERS = {"docs/workerpool.md"}
-ENDLESS = re.compile(r"jobgroup drive(?! --once)|--watch|^node (worker|events)\.mjs|kopf run")
-# Commands that need a container engine; tests below check their arguments instead.
-ENGINE = re.compile(r"^docker (build|push) ")
+ENDLESS = re.compile(
+    r"jobgroup drive(?! --once)|--watch|kopf run"
+    r"|^node (worker|events|behind-sentinel|on-cluster)\.mjs"
+)
+# Commands that need a container engine or pods; tests/e2e/test_readme.py runs them, or tests below
+# check their arguments.
+ENGINE = re.compile(r"^(docker build|kind create|kubectl port-forward) ")
 # The page whose commands run on an API server of its own, on which nothing is installed.
 INSTALLING = "docs/installing.md"
+# The page whose commands also need sentinels and a Redis Cluster.
+PRODUCTION = "docs/redis-in-production.md"
 # Kinds of tools that are not installed here.
 FOREIGN = {"Kustomization"}
 # Blocks of no language: the tree of folders, and what workers and a driver print. Here the operator
@@ -91,10 +102,13 @@ def test_every_link_has_a_target(page: Page) -> None:
     assert broken == []
 
 
-def read(parts: Parts, page: Page, adapt: Adapt) -> None:
+def read(
+    parts: Parts, page: Page, adapt: Adapt, prepare: Callable[[Reader], None] = lambda _: None
+) -> None:
     """Run the commands of a page, in their order."""
     home, any_number = HOMES.get(page.path, ROOT), page.path in NUMBERS
-    with Reader(parts, page, home, any_number) as reader:
+    with Reader(parts.folder, on(parts), page, home, any_number) as reader:
+        prepare(reader)
         if page.path in BEFORE:
             BEFORE[page.path](parts, reader)
         for file in WORKERS.get(page.path, ()):
@@ -132,10 +146,56 @@ def adapted(command: Command) -> Command:
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.commands and page.path != INSTALLING], ids=str
+    "page",
+    [page for page in PAGES if page.commands and page.path not in (INSTALLING, PRODUCTION)],
+    ids=str,
 )
 def test_the_commands_of_a_page_print_what_the_page_shows(shop: Parts, page: Page) -> None:
     read(shop, page, adapted)
+
+
+@pytest.mark.skipif(shutil.which("apt-get") is None, reason="Redis 8.0 is a package of Debian")
+def test_the_clients_of_the_page_about_production_connect(shop: Parts, tmp_path: Path) -> None:
+    """Run its commands with Sentinel and a Cluster, which have the users of the page."""
+    with (
+        SentinelServers(tmp_path / "sentinel") as sentinels,
+        ClusterServers(tmp_path / "cluster") as nodes,
+    ):
+        restricted(sentinels)
+        restricted(nodes).grant("{bull}")
+        hosts = {
+            **{f"sentinel-{n}.redis": each.port for n, each in enumerate(sentinels.sentinels)},
+            **{f"node-{n}.redis": each.port for n, each in enumerate(nodes.nodes)},
+        }
+
+        def here(text: str) -> str:
+            """Put the real addresses in place of those of the page."""
+            text = re.sub("mymaster", SERVICE, text)
+            text = re.sub(r'"([\w-]+\.redis)", port: \d+', at('"127.0.0.1", port: {}'), text)
+            return re.sub(r"([\w-]+\.redis):\d+", at("127.0.0.1:{}"), text)
+
+        def at(form: str) -> Callable[[re.Match[str]], str]:
+            return lambda found: form.format(hosts[found[1]])
+
+        def prepare(reader: Reader) -> None:
+            for block in Page(PRODUCTION).blocks:
+                if block.file:
+                    (reader.folder / block.file).write_text(here(block.text))
+
+        def adapt(command: Command) -> Command:
+            url = sentinels.sentinels[0].url
+            text = command.text.replace('"$SENTINEL_URL"', url)
+            return replace(adapted(command), text=here(text))
+
+        read(shop, Page(PRODUCTION), adapt, prepare)
+
+
+def test_the_workers_of_the_tests_have_the_options_of_the_page() -> None:
+    shown = "".join(block.text for block in blocks("js") if block.page == PRODUCTION)
+    used = (CLIENTS / "connections.mjs").read_text()
+    options = set(re.findall(r"\b(?!port)\w+: (?:true|null|[\d_]+)\b", shown))
+    assert len(options) == 6
+    assert {each for each in options if each not in used} == set()
 
 
 @pytest.fixture
@@ -164,16 +224,13 @@ def test_the_commands_for_the_chart_install_upgrade_and_uninstall_it(fresh: Part
 
 def problems(parts: Parts, reader: Reader) -> None:
     """Create a group without workers, one whose undo failed, and one without a resource."""
-    train = {"name": "book-train", "queueName": "trains"}
-    parcel = {"orderId": "1", "city": "Atlantis"}
-    ship = {"name": "book-shipping", "queueName": "shipping", "data": parcel}
-    undo = {"book-shipping": {"name": "recall-parcel", "when": "Started"}}
+    running, failed, alone = problem_orders()
     resources = Resources(parts.api, "default")
-    resources.apply(manifest("order-125", train), manifest("order-126", ship, undos=undo))
+    resources.apply(running, failed)
     resources.reaches("order-125", state="ACTIVE")
     resources.reaches("order-126", state="FAILED_COMPENSATION")
-    alone = shlex.quote(json.dumps(manifest("order-127", ship, undos=undo)))
-    said = reader.type(f"python -m jobgroup add - --id order-127 --wait <<< {alone}")
+    order = shlex.quote(json.dumps(alone))
+    said = reader.type(f"python -m jobgroup add - --id order-127 --wait <<< {order}")
     assert "FAILED_COMPENSATION" in said
 
 
@@ -212,15 +269,24 @@ def commands(pattern: str) -> dict[str, list[re.Match[str]]]:
 
 
 def test_the_image_that_is_built_and_pushed_is_the_one_that_is_installed() -> None:
-    built = commands(r"^make image IMAGE=(\S+)$")
-    pushed = commands(r"^docker push (\S+)$")
-    assert pushed
-    for page, pushes in pushed.items():
-        images = {each[1] for each in [*pushes, *built[page]]}
-        (install,) = commands(r"^helm install (.+)$")[page]
-        objects = yaml.safe_load_all(helm("template", *shlex.split(install[1])))
-        pods = [each["spec"]["template"] for each in objects if each["kind"] == "Deployment"]
-        assert {pod["spec"]["containers"][0]["image"] for pod in pods} == images
+    pushed = commands(r"^make push REGISTRY=(\S+)$")
+    loaded = commands(r"^make load$")
+    assert pushed.keys() == {"README.md", INSTALLING}
+    assert loaded.keys() == {"README.md"}
+    registries = {page: [each[1] for each in pushes] for page, pushes in pushed.items()}
+    for page, names in registries.items():
+        targets = [*[("load", {})] * (page in loaded), *[("push", {"REGISTRY": n}) for n in names]]
+        installs = commands(r"^helm install (.+)$")[page]
+        assert len(installs) == len(targets)
+        for install, (target, env) in zip(installs, targets, strict=True):
+            assert images_of(install[1]) <= make_image.recipes(target, env).keys()
+
+
+def images_of(arguments: str) -> set[str]:
+    """Return the images of the pods that `helm install` creates with these arguments."""
+    objects = yaml.safe_load_all(helm("template", *shlex.split(arguments)))
+    specs = [each["spec"] for each in objects if "template" in each.get("spec", {})]
+    return {spec["template"]["spec"]["containers"][0]["image"] for spec in specs}
 
 
 def test_the_images_that_the_example_builds_are_those_that_its_pods_run(
@@ -229,7 +295,9 @@ def test_the_images_that_the_example_builds_are_those_that_its_pods_run(
     """Check also that the end-to-end tests build them from the same files."""
     (builds,) = commands(r"^docker build -f (\S+) -t (\S+) \.$").values()
     manifests = "".join(path.read_text() for path in ORDERS.glob("*.yaml"))
-    assert {each[2] for each in builds} == set(re.findall(r"image: (\S+)", manifests))
+    images = set(re.findall(r"image: (\S+)", manifests))
+    assert {each[2] for each in builds} == images
+    assert images < make_image.recipes("load", {}).keys()
     files = []
 
     class Builder:
@@ -254,6 +322,9 @@ def test_the_images_that_the_example_builds_are_those_that_its_pods_run(
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)
 def test_manifests_are_accepted(open_shop: Parts, block: Block) -> None:
     for document in yaml.safe_load_all(block.text):
+        if "kind" not in document:
+            assert render(document, redis={})  # values of the chart
+            continue
         if document["kind"] in FOREIGN:
             continue
         space = document["metadata"].get("namespace", "default")
@@ -295,7 +366,7 @@ def test_json_is_valid(block: Block) -> None:
 @pytest.mark.parametrize("block", [b for b in blocks("python") if not b.file], ids=str)
 def test_python_runs(shop: Parts, block: Block) -> None:
     assert LOCAL in block.text
-    with Reader(shop, Page(block.page)) as reader:
+    with Reader(shop.folder, on(shop), Page(block.page)) as reader:
         (reader.folder / "snippet.py").write_text(block.text.replace(LOCAL, shop.redis.url))
         printed = reader.type("python snippet.py")
     assert "state='COMPLETED'" in printed

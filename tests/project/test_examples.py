@@ -23,8 +23,10 @@ from testbed.servers.apiserver import ApiServer
 from testbed.servers.processes import leashed
 from testbed.servers.redis import RedisServer
 from testbed.servers.stock import CLIENTS, StockClient
+from testbed.support.chart import render
 from testbed.support.examples import BOOKS, ORDERS, book_keys, node_worker, python_worker
 from testbed.support.fixtures import QueueNamer
+from testbed.support.sagas import all_groups
 from testbed.support.waiting import PATIENCE_SECONDS, eventually
 
 ROOT = ORDERS.parents[1]
@@ -56,11 +58,12 @@ async def groups(redis_url: str, prefix: str, queue: QueueNamer) -> AsyncIterato
         driving.cancel()
         await asyncio.wait([driving])
         redis, books = groups.store.redis, names.ledger_key(prefix)
-        for group_id in await redis.zrange(f"{books}:saga:ended", 0, -1):
-            await groups.remove_group(str(group_id))
+        for group_id in await all_groups(redis, prefix):
+            await groups.remove_group(group_id)
         left = [key async for key in redis.scan_iter(f"{books}:tomb:*")]
         left += [key async for key in redis.scan_iter(f"{prefix}-shop:*")]
-        await redis.delete(f"{books}:events", names.marker_key(prefix), *left)
+        claimed = names.reviewer_key(prefix)
+        await redis.delete(f"{books}:events", names.marker_key(prefix), claimed, *left)
 
 
 @pytest.fixture(params=["node", "python"])
@@ -261,9 +264,19 @@ def test_the_deployments_are_accepted(
     assert pool["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    env = {each["name"]: each["value"] for each in container["env"]}
+    env = {each["name"]: each.get("value") or each["valueFrom"] for each in container["env"]}
     assert env["QUEUES"] == pool["spec"]["queueName"]
+    assert env["REDIS_URL"] == {"secretKeyRef": {"name": "order-redis", "key": "url"}}
     assert "replicas" not in deployment["spec"]
+
+
+def test_the_workers_use_the_bundled_redis_of_the_chart() -> None:
+    objects = render(redis={"redis": {"bundled": {"enabled": True}}})
+    (operator,) = [each for each in objects if each["kind"] == "Deployment"]
+    env = operator["spec"]["template"]["spec"]["containers"][0]["env"]
+    (url,) = [each["value"] for each in env if each["name"] == "REDIS_URL"]
+    secret = yaml.safe_load((ORDERS / "redis.yaml").read_text())
+    assert (secret["metadata"]["name"], secret["stringData"]) == ("order-redis", {"url": url})
 
 
 def test_npm_installs_what_the_worker_imports_in_versions_that_are_tested() -> None:

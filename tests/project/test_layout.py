@@ -80,6 +80,7 @@ MIRRORS = {
 OTHER_SUBJECTS = {
     "handlers/telemetry/test_alerts.py": "alert rules of the chart, on the metrics of an operator",
     "handlers/telemetry/test_dashboard.py": "dashboard of the chart, on the metrics of an operator",
+    "handlers/test_backoff.py": "the loops of the operator that read from Redis, after an outage",
     "handlers/test_settings_refused.py": "the operator's process with settings it refuses",
     "jobgroup/cli/test_jobs.py": "the verbs that find failed groups and show why they failed",
     "jobgroup/cli/test_tls.py": "the command line with a Redis that requires TLS",

@@ -1,7 +1,7 @@
 """The commands that the runbooks run in a pod of the operator.
 
 They run here with the environment and the files that the chart gives to the pod, on a Redis with
-TLS and a password. tests/e2e/test_image.py shows what the image contains.
+TLS and a password. tests/e2e/test_readme.py runs them in the image.
 """
 
 import json
@@ -18,9 +18,10 @@ from redis import Redis
 
 from testbed import ROOT
 from testbed.servers.apiserver import OPERATOR_NAMESPACE
+from testbed.servers.certificates import Authority
 from testbed.servers.processes import leashed
 from testbed.servers.redis import RedisServer
-from testbed.servers.tls import Authority, TlsRedis
+from testbed.servers.tls import TlsRedis
 from testbed.support.chart import NAMESPACE, RELEASE, render
 from testbed.support.pages import Page
 from testbed.support.waiting import PATIENCE_SECONDS

@@ -58,7 +58,7 @@ def traces(store: Redis, group: str) -> list[str]:
     found = keys_with(store, group)
     books = "bull:_jobgroups"
     for token in (group, f"{group}-undo"):
-        for ranked in ("waiting-children", "saga:ended", "saga:released"):
+        for ranked in ("waiting-children", "saga:released"):
             if store.zscore(f"{books}:{ranked}", token) is not None:
                 found.append(ranked)
         if token in cast(list[str], store.lrange(f"{books}:wait", 0, -1)):

@@ -3,9 +3,9 @@
 // and the end of each job to a list in Redis.
 import { setTimeout as sleep } from "node:timers/promises";
 import { UnrecoverableError, Worker } from "bullmq";
-import { Redis } from "ioredis";
+import { open } from "./connections.mjs";
 
-const connection = new Redis(process.env.REDIS_URL, { maxRetriesPerRequest: null });
+const connection = open(process.env.REDIS_URL);
 
 const run = async (job) => {
   const { after = [], seconds = 0, fails, returns } = job.data.compensationData ?? job.data;

@@ -122,3 +122,16 @@ def test_a_write_is_current_until_a_newer_version_is_observed() -> None:
     assert cache.last_write_if_current("u") == written
     cache.observe(body("6", jobs=MAX_JOBS + 1))
     assert cache.last_write_if_current("u") is None
+
+
+@pytest.mark.parametrize(
+    ("state", "kept"), [("", "ACTIVE"), ("PENDING", "ACTIVE"), ("ACTIVE", ""), ("FAILED", "")]
+)
+def test_a_group_is_unreported_until_a_status_has_its_state(state: str, kept: str) -> None:
+    cache = ObjectCache()
+    assert cache.unreported_state("u") == ""
+    cache.mark_unreported("u")
+    cache.record_write({**body("5"), "status": {"state": state}})
+    assert cache.unreported_state("u") == kept
+    cache.remove("u")
+    assert cache.unreported_state("u") == ""

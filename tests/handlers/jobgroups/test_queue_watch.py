@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from handlers.jobgroups import queue_watch
 from handlers.jobgroups.cache import ObjectCache
 from handlers.jobgroups.queue_watch import PATIENCE_SECONDS, QueueWatch
 from handlers.kube.refs import Ref
@@ -13,6 +14,7 @@ from jobgroup import Store
 from jobgroup.resource.kinds import JOBGROUP
 
 LATER = PATIENCE_SECONDS + 1
+KEYS = ("wait", "active", "delayed", "meta", "events")
 # The score of a delayed job that is due in the year 2100.
 FAR = 4_102_444_800_000 * 0x1000
 
@@ -42,7 +44,7 @@ class Ground:
 @pytest.fixture
 async def ground(redis: Redis, prefix: str) -> AsyncIterator[Ground]:
     yield Ground(redis, prefix)
-    await redis.delete(*(f"{prefix}:mail:{key}" for key in ("wait", "delayed", "meta")))
+    await redis.delete(*(f"{prefix}:mail:{key}" for key in KEYS))
 
 
 async def test_a_queue_is_reported_once_it_had_no_worker_for_a_minute(
@@ -90,6 +92,52 @@ async def test_nothing_is_reported_if_redis_lists_no_connections(
     await ground.watch.check(0)
     assert await ground.watch.check(LATER) == []
     assert ground.watch.unserved == frozenset()
+
+
+async def test_connections_are_listed_only_for_a_queue_in_which_jobs_wait_and_nothing_happens(
+    redis: Redis, prefix: str, ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = 0
+
+    async def connections() -> frozenset[str]:
+        nonlocal listed
+        listed += 1
+        return frozenset()
+
+    monkeypatch.setattr(ground.watch._store.queues, "connections", connections)
+    ground.track("order", "mail", "stock")
+
+    async def lists() -> bool:
+        before = listed
+        await ground.watch.check(0)
+        return listed > before
+
+    assert not await lists()
+    await redis.rpush(f"{prefix}:mail:active", "1")
+    assert not await lists()
+    await redis.rpush(f"{prefix}:mail:wait", "2")
+    # A worker is busy, as far as one look can show.
+    assert not await lists()
+    await redis.xadd(f"{prefix}:mail:events", {"event": "completed"})
+    assert not await lists()
+    # Nothing has happened since: the active job may be that of a dead worker.
+    assert await lists()
+    await redis.xadd(f"{prefix}:mail:events", {"event": "added"})
+    # A new job does not hide that there is no worker.
+    assert await lists()
+    assert await ground.watch.check(LATER) != []
+    await redis.delete(f"{prefix}:mail:wait")
+    assert not await lists()
+
+
+async def test_more_queues_than_a_page_are_checked(
+    redis: Redis, prefix: str, ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_watch, "PAGE", 2)
+    await redis.rpush(f"{prefix}:mail:wait", "1")
+    ours = ground.track("order", "a", "b", "c", "mail", "z")
+    await ground.watch.check(0)
+    assert await ground.watch.check(LATER) == [ours]
 
 
 async def test_what_an_earlier_process_reported_is_reported_after_one_check(

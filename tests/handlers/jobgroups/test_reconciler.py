@@ -9,8 +9,10 @@ import pytest
 from handlers.jobgroups import reconciler
 from handlers.jobgroups.reconciler import MAX_REST_SECONDS, RESTS
 from handlers.kube.client import ApiClient
-from handlers.kube.refs import Ref
+from handlers.kube.refs import Ref, ref_of
 from jobgroup import Store
+from jobgroup.resource.decisions import FINALIZER, GROUP_ANNOTATION, RELEASE_ANNOTATION
+from jobgroup.resource.kinds import JOBGROUP
 from tests.handlers.jobgroups.reconcilers import build_reconciler
 
 # A timeout for a test that hangs.
@@ -62,3 +64,25 @@ async def test_a_worker_does_not_rest_longer_because_the_api_server_is_slow(
 
 async def test_after_a_small_object_no_worker_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await rests(monkeypatch, 0.25, large=False) == []
+
+
+@pytest.mark.parametrize("release", ["", "default/jobgroup-operator", "sagas/other"])
+async def test_a_start_queues_no_object_that_has_ended(release: str) -> None:
+    """Also if an older operator claimed it, which wrote no release."""
+    built = build_reconciler(cast(ApiClient, None), cast(Store, None))
+    meta = {
+        "namespace": "shop",
+        "name": "order",
+        "uid": "1",
+        "resourceVersion": "1",
+        "generation": 1,
+        "finalizers": [FINALIZER],
+        "annotations": {GROUP_ANNOTATION: "1/e1", RELEASE_ANNOTATION: release},
+    }
+    status = {"state": "COMPLETED", "observedGeneration": 1}
+    body = {"kind": JOBGROUP.name, "metadata": meta, "spec": {"jobs": []}, "status": status}
+    built.enqueue(ref_of(body), body)
+    assert len(built._queue) == 0
+    body["status"] = {**status, "state": "ACTIVE"}
+    built.enqueue(ref_of(body), body)
+    assert len(built._queue) == 1

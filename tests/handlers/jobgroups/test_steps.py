@@ -4,63 +4,20 @@ A write to the API server carries a resourceVersion, a script does not: it would
 orphan a group whose object has changed meanwhile.
 """
 
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-import kopf
 import pytest
-from redis import Redis
 
-from handlers.kube.client import ApiClient
 from handlers.kube.leader import NotLeaderError
-from handlers.kube.refs import ref_of
-from jobgroup import Store, connect
 from jobgroup.definition.plan import plan_group
-from jobgroup.model.clock import now_ms
 from jobgroup.resource.decisions import FINALIZER
 from jobgroup.resource.jobgroup_spec import parse_definition
 from jobgroup.store.replies import GroupReading
 from testbed.support.resources import manifest
-from testbed.support.stages import PAY, PREFIX, Stage
-from tests.handlers.jobgroups.reconcilers import build_reconciler
+from testbed.support.stages import PAY
+from tests.handlers.jobgroups.reconcilers import Replica
 from tests.resources.looking import HOUR
-
-
-class Replica:
-    """A reconciler that runs inside the test; the test sets whether it is the leader."""
-
-    def __init__(self, stage: Stage, api: ApiClient, store: Store) -> None:
-        self.is_leader = True
-        self.ahead = 0
-        self.resources = stage.resources
-        self.store = store
-        self._redis_url = stage.redis.url
-        self._reconciler = build_reconciler(api, store, lambda: self.is_leader)
-
-    async def reconcile(self) -> None:
-        """Pass the watch event of the object, and reconcile it."""
-        body = self.resources.get("order")
-        self._reconciler.enqueue(ref_of(body), body)
-        await self._reconciler.reconcile(ref_of(body))
-
-    def found(self) -> dict[bytes, Any]:
-        """Return all keys of Redis except the stream of changes."""
-        with Redis.from_url(self._redis_url) as redis:
-            return {key: redis.dump(key) for key in redis.scan_iter() if b":changed:" not in key}
-
-
-@pytest.fixture
-async def replica(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replica]:
-    monkeypatch.setitem(os.environ, "KUBECONFIG", str(stage.api.operator))
-    api = ApiClient(kopf.OperatorSettings())
-    async with connect(stage.redis.url) as redis:
-        replica = Replica(stage, api, Store(redis, PREFIX))
-        monkeypatch.setattr(
-            "handlers.jobgroups.reconciler.now_ms", lambda: now_ms() + replica.ahead
-        )
-        yield replica
-    await api.close()
 
 
 async def to_be_created(replica: Replica) -> None:

@@ -20,7 +20,7 @@ from handlers.kube.refs import ref_of
 from jobgroup import Store, connect
 from jobgroup.definition.plan import Plan
 from jobgroup.model.clock import now_ms
-from jobgroup.resource.decisions import FINALIZER, GROUP_ANNOTATION
+from jobgroup.resource.decisions import FINALIZER, GROUP_ANNOTATION, RELEASE_ANNOTATION
 from jobgroup.resource.events import ResourceEvent, to_kubernetes_event
 from jobgroup.store.replies import GroupReading
 from testbed.servers.apiserver import OPERATOR_NAMESPACE
@@ -137,7 +137,7 @@ STRANGE = {
 }
 
 
-async def test_a_claim_changes_only_the_finalizer_and_the_annotation(
+async def test_a_claim_changes_only_the_finalizer_and_the_annotations(
     stage: Stage, client: ApiClient
 ) -> None:
     order = manifest("order", {**PAY, "data": STRANGE})
@@ -148,7 +148,10 @@ async def test_a_claim_changes_only_the_finalizer_and_the_annotation(
     async with connect(stage.redis.url) as redis:
         store = Store(redis, PREFIX)
         await reconcile(client, store, before)
-        note = {GROUP_ANNOTATION: f"{before['metadata']['uid']}/{await store.incarnation()}"}
+        note = {
+            GROUP_ANNOTATION: f"{before['metadata']['uid']}/{await store.incarnation()}",
+            RELEASE_ANNOTATION: "default/jobgroup-operator",
+        }
     found = stage.resources.get("order")
     annotations = {**before["metadata"]["annotations"], **note}
     assert found["metadata"]["annotations"] == annotations

@@ -40,13 +40,16 @@ def test_a_chart_that_watches_namespaces_grants_what_the_operator_checks_there()
     asked = {(each.namespace, each.right) for each in needed}
     update = Right("update", "jobgroups.dev", "jobgroups/status")
     assert {("shop", update), ("bank", update)} <= asked
+    # Of any name: those of other releases.
+    leases = [(each.namespace, each.name) for each in needed if each.right.resource == "leases"]
+    assert leases.count((RELEASE_NAMESPACE, "")) == 2  # create and get
     assert "customresourcedefinitions" not in {right.resource for _, right in asked}
 
 
 def test_a_review_names_the_subresource_apart() -> None:
     (right,) = [each for each in RIGHTS if each.resource == "deployments/scale"]
     review = Review(right, "shop")
-    assert str(review) == 'cannot patch deployments/scale in API group "apps" in namespace "shop"'
+    assert str(review) == 'patch deployments/scale in API group "apps" in namespace "shop"'
     assert json.loads(json.dumps(review.manifest))["spec"]["resourceAttributes"] == {
         "verb": "patch",
         "group": "apps",

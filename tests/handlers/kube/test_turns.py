@@ -32,6 +32,16 @@ def test_namespaces_take_turns_and_each_is_first_in_first_out() -> None:
     assert drained(turns) == ["a/1", "b/1", "c/1", "a/2", "c/2", "a/3"]
 
 
+def test_items_that_are_first_are_before_the_others_of_their_namespace() -> None:
+    turns = turns_of("a/1", "a/2", "a/3", "b/1")
+    for item in ("a/3", "a/4", "a/2"):
+        turns.add(item, first=True)
+    turns.add("a/4")
+    turns.discard("a/2")
+    assert len(turns) == 4
+    assert drained(turns) == ["a/3", "b/1", "a/4", "a/1"]
+
+
 def test_a_namespace_that_comes_back_does_not_overtake() -> None:
     turns = turns_of("a/1", "b/1", "b/2", "c/1")
     assert turns.pop() == "a/1"

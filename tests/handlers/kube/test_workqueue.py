@@ -290,3 +290,133 @@ async def test_a_batch_and_a_wait_include_large_keys() -> None:
     async with asyncio.timeout(5):
         await queue.wait()
     assert queue.get_due() == ["a/1-large"]
+
+
+async def test_a_patient_key_is_due_as_soon_as_the_queue_is_idle() -> None:
+    queue = WorkQueue[str]()
+    queue.add("a")
+    assert await queue.get() == "a"
+    queue.add_when_idle("a", 3600)
+    queue.add("b")
+    queue.done("a")
+    assert await queue.get() == "b"
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    queue.done("b")
+    async with asyncio.timeout(5):
+        assert await waiting == "a"
+    queue.done("a")
+    assert await ready(queue) is None
+    assert len(queue) == 0
+
+
+async def test_an_idle_queue_returns_one_patient_key_at_a_time() -> None:
+    queue = WorkQueue[str]()
+    for key in ("a", "b"):
+        queue.add_when_idle(key, 3600)
+    assert await queue.get() == "a"
+    assert await ready(queue) is None
+    queue.done("a")
+    assert await ready(queue) == "b"
+
+
+async def test_a_large_patient_key_wakes_its_worker() -> None:
+    queue = WorkQueue(namespace, is_large)
+    queue.add("b/1-large")
+    assert await queue.get(large=True) == "b/1-large"
+    queue.add_when_idle("a/1-large", 3600)
+    large = asyncio.create_task(queue.get(large=True))
+    small = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.done("b/1-large")
+    async with asyncio.timeout(5):
+        assert await large == "a/1-large"
+    small.cancel()
+
+
+async def test_a_small_patient_key_does_not_wait_for_large_ones() -> None:
+    queue = WorkQueue(namespace, is_large)
+    for key in ("a/1-large", "a/2-large", "b/1"):
+        queue.add(key)
+    assert await queue.get(large=True) == "a/1-large"
+    assert await queue.get() == "b/1"
+    assert not queue.is_busy()
+    assert queue.is_busy(large=True)
+    queue.add_when_idle("b/1", 3600)
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.done("b/1")
+    async with asyncio.timeout(5):
+        assert await waiting == "b/1"
+
+
+async def test_a_patient_key_of_one_size_does_not_delay_those_of_the_other() -> None:
+    queue = WorkQueue(namespace, is_large)
+    queue.add("b/1")
+    assert await queue.get() == "b/1"
+    for key in ("a/1", "a/1-large"):
+        queue.add_when_idle(key, 3600)
+    async with asyncio.timeout(5):
+        assert await queue.get(large=True) == "a/1-large"
+    assert await ready(queue) is None
+
+
+@pytest.mark.parametrize("is_added_again", [False, True])
+async def test_after_its_time_a_patient_key_is_before_the_others_of_its_namespace(
+    is_added_again: bool,
+) -> None:
+    queue = WorkQueue(namespace)
+    queue.add("a/1")
+    queue.add_when_idle("a/patient", 0.02)
+    for key in ("a/2", "b/1"):
+        queue.add(key)
+    if is_added_again:
+        queue.add("a/patient")
+    await asyncio.sleep(0.03)
+    assert [await queue.get() for _ in range(4)] == ["a/patient", "b/1", "a/1", "a/2"]
+    for key in ("a/1", "a/2", "a/patient", "b/1"):
+        queue.done(key)
+    assert await ready(queue) is None
+
+
+async def test_a_patient_key_that_is_added_again_is_processed_once() -> None:
+    queue = WorkQueue[str]()
+    queue.add("a")
+    queue.add_when_idle("patient", 3600)
+    queue.add("patient")
+    assert [await queue.get() for _ in range(2)] == ["a", "patient"]
+    for key in ("a", "patient"):
+        queue.done(key)
+    assert await ready(queue) is None
+
+
+async def test_a_discarded_patient_key_is_not_returned() -> None:
+    queue = WorkQueue[str]()
+    queue.add_when_idle("a", 3600)
+    queue.discard("a")
+    assert await ready(queue) is None
+
+
+async def test_a_queue_is_busy_if_it_has_another_key() -> None:
+    queue = WorkQueue[str]()
+    queue.add("a")
+    assert await queue.get() == "a"
+    queue.add_after("later", 3600)
+    assert not queue.is_busy()
+    queue.add("b")
+    assert queue.is_busy()
+    assert await queue.get() == "b"
+    assert queue.is_busy()
+    queue.done("b")
+    assert not queue.is_busy()
+
+
+async def test_a_patient_key_waits_after_an_error() -> None:
+    queue = WorkQueue[str]()
+    queue.add("a")
+    assert await queue.get() == "a"
+    queue.add_when_idle("a", 3600)
+    queue.add_rate_limited("a", 30)
+    queue.done("a")
+    assert await ready(queue) is None

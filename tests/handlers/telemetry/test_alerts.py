@@ -7,6 +7,7 @@ import pytest
 import yaml
 from aiohttp import web
 
+from jobgroup import JobGroups
 from testbed import ROOT
 from testbed.servers.operator import OperatorProcess
 from testbed.servers.proxy import Proxy
@@ -15,7 +16,7 @@ from testbed.support.pages import Page
 from testbed.support.promql import complaints, evaluate, firing, lasting
 from testbed.support.resources import manifest
 from testbed.support.scrapes import Scrape
-from testbed.support.stages import LOSE, PAY, SHIP, UNDOS, WAIT, Stage
+from testbed.support.stages import LOSE, PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
 from testbed.support.waiting import wait_for
 from testbed.support.workloads import pool, workload
 from tests.handlers.telemetry.test_metrics import documented, unsettling
@@ -40,8 +41,22 @@ def moment(*replicas: OperatorProcess) -> dict[str, Scrape]:
     return {f"replica-{n}": Scrape.of(replica) for n, replica in enumerate(replicas)}
 
 
-def leads(operator: OperatorProcess) -> None:
+def reads(operator: OperatorProcess) -> None:
+    """Wait until a replica exports the groups in Redis, of which there are none."""
     wait_for(lambda: told(operator, "jobgroup_groups", state="ACTIVE") == 0)
+
+
+def leads(operator: OperatorProcess) -> None:
+    wait_for(lambda: told(operator, "jobgroup_leader") == 1)
+    reads(operator)
+
+
+def refuse_leases(request: web.BaseRequest) -> web.Response | None:
+    """Refuse requests for Leases, so that no replica can lead."""
+    if "leases" not in request.path:
+        return None
+    said = {"kind": "Status", "code": 403, "message": "leases are forbidden"}
+    return web.json_response(said, status=403)
 
 
 def two(stage: Stage) -> tuple[OperatorProcess, OperatorProcess]:
@@ -49,7 +64,7 @@ def two(stage: Stage) -> tuple[OperatorProcess, OperatorProcess]:
     first = stage.operator("first")
     leads(first)
     second = stage.operator("second")
-    wait_for(lambda: told(second, "jobgroup_redis_up") == 1)
+    reads(second)
     return first, second
 
 
@@ -74,7 +89,8 @@ def test_each_alert_has_a_severity_and_a_runbook() -> None:
         assert alert["annotations"]["summary"].endswith(".")
         assert alert["annotations"]["runbook_url"] == f"docs/runbooks.md#{name.lower()}"
         assert name.lower() in anchors
-    assert len(anchors) == len(alerts()) + 1
+    others = anchors - {alert["alert"].lower() for alert in alerts()}
+    assert others == {"runbooks", "groups-without-a-resource"}
 
 
 @pytest.mark.server
@@ -177,6 +193,33 @@ async def test_the_alert_for_waiting_wake_ups_fires(stage: Stage) -> None:
     assert found == {"JobGroupWakeupLag": [SERVICE]}
 
 
+async def test_alerts_about_groups_fire_without_a_leader(stage: Stage) -> None:
+    with Proxy(stage.api) as proxy:
+        proxy.refuse = refuse_leases
+        operator = stage.operator("operator", stage.api.kubeconfig("by-proxy", proxy.url))
+        reads(operator)
+        await stage.worker({"refund": fails_for_good("account closed")})
+        async with JobGroups.connect(stage.redis.url, PREFIX) as groups:
+            await groups.add_group("order", [PAY, LOSE], UNDOS)
+            wait_for(lambda: told(operator, "jobgroup_groups", state="FAILED_COMPENSATION") == 1)
+        undone = moment(operator)
+        operator.server.kill()
+        blind = stage.operator(
+            "blind", stage.api.kubeconfig("by-proxy", proxy.url), REDIS_URL=unsettling(stage)
+        )
+        async with JobGroups.connect(stage.redis.url, PREFIX) as groups:
+            await groups.add_group("order", [PAY])
+            wait_for(lambda: told(blind, "jobgroup_wakeup_lag_seconds") > 10)
+        waiting = moment(blind)
+    assert firing(lasting(undone, HOUR), RULES) == {
+        "JobGroupNoLeader": [SERVICE],
+        "JobGroupUndoFailed": [SERVICE],
+    }
+    assert firing(lasting(waiting, HOUR), RULES).keys() == {
+        *("JobGroupNoLeader", "JobGroupUndoFailed", "JobGroupWakeupLag")
+    }
+
+
 async def test_the_alert_for_an_unreachable_redis_fires(stage: Stage) -> None:
     replicas = two(stage)
     before = moment(*replicas)
@@ -243,14 +286,8 @@ async def test_the_alert_for_refused_requests_fires(stage: Stage) -> None:
 async def test_the_alert_for_a_missing_leader_fires_without_permission_to_lead(
     stage: Stage,
 ) -> None:
-    def refuse(request: web.BaseRequest) -> web.Response | None:
-        if "leases" not in request.path:
-            return None
-        said = {"kind": "Status", "code": 403, "message": "leases are forbidden"}
-        return web.json_response(said, status=403)
-
     with Proxy(stage.api) as proxy:
-        proxy.refuse = refuse
+        proxy.refuse = refuse_leases
         operator = stage.operator("operator", stage.api.kubeconfig("by-proxy", proxy.url))
         wait_for(lambda: "cannot acquire the lease" in operator.log)
         wait_for(lambda: told(operator, "jobgroup_redis_up") == 1)

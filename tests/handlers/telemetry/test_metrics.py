@@ -1,7 +1,6 @@
 """The metrics of a real operator, with groups that real workers ran."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,12 +9,12 @@ from prometheus_client import CollectorRegistry
 
 from handlers.kube.refs import Ref
 from handlers.telemetry import state
-from handlers.telemetry.metrics import Metrics, passed
+from handlers.telemetry.metrics import Metrics
 from handlers.telemetry.redis_probe import RedisProbe
 from handlers.telemetry.state import StateCollector
 from jobgroup import JobGroups, Store, connect
 from jobgroup.driver import Counters
-from jobgroup.model.snapshot import STATES, GroupState, State, Totals
+from jobgroup.model.snapshot import STATES, Totals
 from testbed import ROOT
 from testbed.servers.operator import OperatorProcess
 from testbed.servers.proxy import Proxy, is_watch
@@ -26,7 +25,6 @@ from testbed.support.scrapes import Scrape
 from testbed.support.stages import LOSE, PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
 from testbed.support.waiting import eventually, wait_for
 from testbed.support.workloads import Workloads, pool, workload
-from tests.builders import group
 from tests.resources.fixtures import Shared
 
 GROUPS = {
@@ -131,19 +129,21 @@ async def test_writes_are_counted_by_what_was_written(stage: Stage) -> None:
     assert all(writes.values())
 
 
-async def test_a_replica_that_does_not_lead_exports_no_groups(stage: Stage) -> None:
+async def test_a_replica_that_does_not_lead_exports_what_it_reads_from_redis(stage: Stage) -> None:
     first = stage.operator("first")
     leads(first)
-    second = stage.operator("second")
+    second = stage.operator("second", METRICS_BY_NAMESPACE="true")
     wait_for(lambda: "this replica waits" in second.log)
     stage.resources.apply(manifest("order", WAIT))
     wait_for(lambda: Scrape.of(first).value("jobgroup_groups", state="ACTIVE") == 1)
-    wait_for(lambda: Scrape.of(second).value("jobgroup_redis_up") == 1)
+    wait_for(lambda: Scrape.of(second).value("jobgroup_groups", state="ACTIVE") == 1)
     scrape = Scrape.of(second)
     assert scrape.value("jobgroup_leader") == 0
-    # Otherwise a sum over the replicas would count each group twice.
-    assert scrape.by("state", "jobgroup_groups") == {}
+    assert scrape.value("jobgroup_reviewing") == 0
+    assert Scrape.of(first).value("jobgroup_reviewing") == 1
+    assert scrape.value("jobgroup_wakeups") == 0
     assert scrape.value("jobgroup_watch_age_seconds") is None
+    assert scrape.by("group_namespace", "jobgroup_namespace_groups") == {}
     assert scrape.kinds == Scrape.of(first).kinds
 
 
@@ -283,32 +283,6 @@ def test_namespaces_beyond_a_limit_are_counted_together(monkeypatch: pytest.Monk
     assert state.bounded(more) == {**counts, "_other": {"ACTIVE": 7, "FAILED": 1}}
 
 
-ACTIVE, FAILED = group(), group("FAILED", failed_at=9, finished_at=9)
-UNDONE = replace(FAILED, undo_count=1)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "states"),
-    [
-        ("ACTIVE", ACTIVE, []),
-        ("ACTIVE", group("COMPLETED", completed_count=4, finished_at=9), ["COMPLETED"]),
-        ("ACTIVE", group("COMPENSATING", failed_at=9, completed_count=1), ["COMPENSATING"]),
-        ("COMPENSATING", UNDONE, ["FAILED"]),
-        ("COMPENSATING", replace(UNDONE, state="FAILED_COMPENSATION"), ["FAILED_COMPENSATION"]),
-        # Several transitions in one call.
-        ("ACTIVE", FAILED, ["FAILED"]),
-        ("ACTIVE", replace(FAILED, completed_count=1), ["COMPENSATING", "FAILED"]),
-        ("ACTIVE", UNDONE, ["COMPENSATING", "FAILED"]),
-        # A job was retried manually.
-        ("FAILED", UNDONE, []),
-    ],
-)
-def test_the_states_that_a_group_entered_in_one_call(
-    before: State, after: GroupState, states: list[str]
-) -> None:
-    assert passed(before, after) == states
-
-
 def documented() -> dict[str, tuple[str, set[str]]]:
     """Return type and labels of each metric in the table."""
     rows = ROW.findall(DOCS.read_text())
@@ -318,12 +292,13 @@ def documented() -> dict[str, tuple[str, set[str]]]:
 def test_the_table_in_the_docs_lists_every_metric() -> None:
     registry = CollectorRegistry(auto_describe=True)
     metrics = Metrics(registry)
-    redis = RedisProbe(Store(connect("redis://unused"), PREFIX), "unused", lambda: True)
+    redis = RedisProbe(Store(connect("redis://unused"), PREFIX), "unused")
     redis.totals = Totals(dict.fromkeys(STATES, 1), {}, 0, 0)
     pools = [(Ref("shop", "undoers", "u"), {"backlog": 1, "replicas": 1})]
     registry.register(
         StateCollector(
             is_leader=lambda: True,
+            is_reviewing=lambda: True,
             writes={},
             refused={},
             refusals={},
@@ -332,6 +307,7 @@ def test_the_table_in_the_docs_lists_every_metric() -> None:
             pools=lambda: pools,
             redis=redis,
             namespaces=lambda: {"shop": {"ACTIVE": 1}},
+            left=lambda: 1,
         )
     )
     told = {}

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+from redis.asyncio import Redis
 
 from jobgroup import Driver, JobGroups
 from jobgroup.cli.commands import main
@@ -37,13 +38,14 @@ def here(cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
 
 
 @pytest.fixture
-async def groups(redis_url: str, prefix: str, queue: QueueNamer) -> AsyncIterator[JobGroups]:
+async def groups(
+    redis_url: str, redis: Redis, prefix: str, queue: QueueNamer
+) -> AsyncIterator[JobGroups]:
     """Return the API; remove every group and its tombstone afterwards."""
     for name in ("payments", "inventory", "shipping"):
         queue(name)
     async with JobGroups.connect(redis_url, prefix) as groups:
         yield groups
-        redis = groups.store.redis
         for group_id in await all_groups(redis, prefix):
             state = await groups.get_group_state(group_id)
             if state and not state.ended:

@@ -313,7 +313,7 @@ async def test_redis_rejects_the_command(cli: Cli, redis: Redis, prefix: str) ->
 def test_an_invalid_url(here: Here, url: str) -> None:
     done = here("show", "a", "--redis", url)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("jobgroup: the Redis URL ")
+    assert done.stderr.startswith("jobgroup: --redis: ")
     assert SECRET not in done.stderr
 
 

@@ -2,6 +2,8 @@
 
 import json
 
+from redis.asyncio import Redis
+
 from jobgroup import Driver, JobGroups
 from jobgroup.model.snapshot import STATES
 from testbed.servers.stock import StockClient, fails, fails_for_good, returns
@@ -52,9 +54,10 @@ async def test_jobs_shows_why_jobs_and_undos_failed(
     }
 
 
-async def test_jobs_of_which_the_queue_has_lost_some(cli: Cli, groups: JobGroups) -> None:
+async def test_jobs_of_which_the_queue_has_lost_some(
+    cli: Cli, groups: JobGroups, redis: Redis, prefix: str
+) -> None:
     cli("add", "-", stdin=ORDER)
-    redis, prefix = groups.store.redis, groups.store.prefix
     key = f"{prefix}:payments:order-1-0"
     await redis.lrem(f"{prefix}:payments:wait", 1, "order-1-0")
     await redis.delete(key)

@@ -98,7 +98,7 @@ def test_the_id_of_a_manifest_is_its_namespace_and_name(metadata: str, group_id:
 def test_a_new_id_replaces_every_other(text: str) -> None:
     ids = [plan.group_id for _ in range(2) for plan in read(text, new_id=True)]
     assert len(set(ids)) == 2
-    assert all(re.fullmatch(r"[0-9a-f-]{36}", each) for each in ids)
+    assert all(re.fullmatch(r"[A-Za-z][0-9A-Za-z]{21}", each) for each in ids)
 
 
 def test_a_manifest_without_a_name_gets_a_new_id() -> None:

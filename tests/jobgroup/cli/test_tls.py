@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from testbed.servers.certificates import Authority
 from testbed.servers.redis import RedisServer
-from testbed.servers.tls import Authority, TlsRedis
+from testbed.servers.tls import TlsRedis
 from tests.jobgroup.cli.command_line import ORDER, Cli
 
 

@@ -7,6 +7,7 @@ import re
 import signal
 
 import pytest
+from redis.asyncio import Redis
 
 from jobgroup import JobGroups
 from jobgroup.model import names
@@ -148,15 +149,15 @@ async def test_interrupted(cli: Cli, groups: JobGroups) -> None:
 
 
 async def test_follow_ends_when_the_group_is_removed(
-    cli: Cli, groups: JobGroups, prefix: str
+    cli: Cli, redis: Redis, groups: JobGroups, prefix: str
 ) -> None:
     cli("add", "-", stdin=ORDER)
     following = await cli.start("follow", "order-1", "--output", "json")
     await line_of(following.stdout)
     parent, elsewhere = names.parent_key(prefix, "order-1"), names.parent_key(prefix, "elsewhere")
-    await groups.store.redis.rename(parent, elsewhere)
+    await redis.rename(parent, elsewhere)
     ending = await ending_of(following)
-    await groups.store.redis.rename(elsewhere, parent)
+    await redis.rename(elsewhere, parent)
     assert ending == (2, "", "jobgroup: Group order-1 not found\n")
 
 
@@ -169,10 +170,9 @@ async def test_follow_advances_a_group_if_no_driver_runs(cli: Cli, worker: Stock
 
 
 async def test_drive_once_finds_groups_without_a_wakeup(
-    cli: Cli, groups: JobGroups, prefix: str
+    cli: Cli, groups: JobGroups, redis: Redis, prefix: str
 ) -> None:
     cli("add", "-", stdin=ORDER)
-    redis = groups.store.redis
     await redis.lrem(f"{prefix}:payments:wait", 1, "order-1-0")
     await redis.delete(f"{prefix}:payments:order-1-0")
     await redis.srem(

@@ -186,7 +186,7 @@ def test_only_a_name_that_the_user_gave_is_digested(spec_name: str | None) -> No
     assert [plan.digest for plan in plans] == [expected] * 2
     assert [plan.group_name for plan in plans] == [spec_name or "one", spec_name or "other"]
     # The name of a plain definition and of the Python API is always one that the user gave.
-    (plain,) = read_plans(json.dumps({"name": "order", "jobs": [JOB]}), "order.json")
+    (plain,) = read_plans(json.dumps({"name": "order", "jobs": [JOB]}), "order.json", "mine")
     assert plain.digest == digest()
     assert (expected == digest()) is (spec_name is not None)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from jobgroup.definition.digest import digest_group
-from jobgroup.definition.plan import MAX_DEPTH, MAX_PAYLOAD, Plan, plan_group
+from jobgroup.definition.plan import MAX_DEPTH, MAX_MAPPINGS, MAX_PAYLOAD, Plan, plan_group
 from jobgroup.definition.spec import parse_group
 from jobgroup.errors import InvalidSpecError
 from tests.json_values import json_values, same
@@ -20,7 +20,7 @@ def plan(data: Any = None, opts: Any = None, undo: Any = None, group_id: str = "
 
 
 def unpack(plan: Plan) -> tuple[Any, Any]:
-    """Return the members of a plan and the fields of their parent, except the owner."""
+    """Return the members of a plan and the fields of their parent, except the first."""
     packed = msgpack.unpackb(plan.packed, unicode_errors="surrogateescape")
     return packed["members"], packed["parent"][2:]
 
@@ -85,8 +85,7 @@ def test_what_is_asked_of_retention_is_noted_for_later(asked: Any, kept: Any) ->
         assert fields == []
     else:
         assert fields[0] == "retention"
-        packed = fields[1].encode(errors="surrogateescape")
-        assert msgpack.unpackb(packed) == [{"queue": "payments", "id": "g-0", **kept}]
+        assert json.loads(fields[1]) == [{"queue": "payments", "id": "g-0", **kept}]
 
 
 def test_the_digest_is_that_of_the_definition() -> None:
@@ -100,6 +99,7 @@ def test_the_digest_is_that_of_the_definition() -> None:
     ]
     assert len({made.packed for made in plans}) == len(plans)
     assert {made.digest for made in plans} == {digest_group(group)}
+    assert plan_group(group, "g", is_id_generated=True).digest == ""
 
 
 @settings(deadline=None)
@@ -157,3 +157,22 @@ def test_a_payload_above_the_limit_is_refused_in_the_contracts_words() -> None:
     overhead = len(json.dumps(member(plan(""))["opts"], separators=(",", ":"))) + 2
     plan("é" * ((MAX_PAYLOAD - overhead) // 2))
     assert "exceeds limit" in refusal("é" * ((MAX_PAYLOAD - overhead) // 2 + 1))
+
+
+def test_mappings_above_the_limit_are_refused() -> None:
+    jobs = [{"name": name, "queueName": "payments"} for name in ("charge", "reserve")]
+
+    def with_mappings(size: int) -> Plan:
+        """Plan a group whose mappings have this many bytes, half of them each."""
+        empty = {job["name"]: {"name": "undo", "data": ""} for job in jobs}
+        rest = size - len(json.dumps(empty, separators=(",", ":")))
+        data = ("x" * (rest // 2), "x" * (rest - rest // 2))
+        undos = {
+            job["name"]: {"name": "undo", "data": each}
+            for job, each in zip(jobs, data, strict=True)
+        }
+        return plan_group(parse_group("order", jobs, undos), "g")
+
+    with_mappings(MAX_MAPPINGS)
+    with pytest.raises(InvalidSpecError, match="compensation has more than 12 MB of JSON"):
+        with_mappings(MAX_MAPPINGS + 1)

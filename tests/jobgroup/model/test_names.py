@@ -2,13 +2,14 @@
 
 import json
 import re
+import string
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from jobgroup.definition.plan import plan_group
-from jobgroup.definition.spec import RESERVED_IDS, parse_group
+from jobgroup.definition.spec import RESERVED_IDS, check_group_id, generate_group_id, parse_group
 from jobgroup.model import names
 from jobgroup.store.scripts import FOLDER
 from jobgroup.store.store import Store
@@ -45,7 +46,7 @@ async def test_python_and_lua_use_the_same_names(redis: Redis) -> None:
     expression = (
         '{ names.job_id("g-1", 7), names.undo_id("g-1-7"), names.undo_queue("payments"),'
         ' names.job_key("bull", "payments", "g-1-7"), names.headless,'
-        ' names.mapping("charge"), names.group_of_wakeup("g-1-undo") }'
+        ' names.index_of("bull:payments:g-1-7"), names.group_of_wakeup("g-1-undo") }'
     )
     assert await run_lua(redis, "names", expression=expression) == [
         names.job_id("g-1", 7),
@@ -53,9 +54,29 @@ async def test_python_and_lua_use_the_same_names(redis: Redis) -> None:
         names.undo_queue("payments"),
         names.job_key("bull", "payments", "g-1-7"),
         names.HEADLESS,
-        names.mapping_field("charge"),
+        names.job_index("g-1-7"),
         names.group_of_wakeup("g-1-undo"),
     ]
+
+
+@pytest.mark.parametrize("bits", [0, 1, 61, 62, 2**64, 2**127, 2**128 - 1])
+def test_a_generated_id_has_all_bits_and_is_no_integer(bits: int) -> None:
+    made = names.generated_id(bits)
+    assert check_group_id(made) == made
+    assert re.fullmatch("[A-Za-z][A-Za-z0-9]{21}", made)
+    digits = string.ascii_letters + string.digits
+    value = 0
+    for digit in made:
+        value = value * 62 + digits.index(digit)
+    assert value == bits
+
+
+def test_generated_ids_are_not_reserved_and_differ() -> None:
+    assert not any(len(word) == len(names.generated_id(0)) for word in RESERVED_IDS)
+    made = [generate_group_id() for _ in range(1000)]
+    assert len(set(made)) == 1000
+    # Every position after the first varies: no bit is lost.
+    assert all(len(set(position)) > 30 for position in list(zip(*made, strict=True))[2:])
 
 
 def test_only_one_include_spells_the_names() -> None:
@@ -81,7 +102,6 @@ async def test_python_and_lua_name_the_same_keys(redis: Redis, prefix: str) -> N
     assert keys["wakeup_events"] == names.events_key(prefix, names.LEDGER_QUEUE)
     assert keys["owner_changes"] == names.owner_changes_key(prefix, "")
     assert keys["events"] == names.events_key(prefix, "payments")
-    assert keys["ended"] == names.ended_key(prefix)
     assert keys["released"] == names.released_key(prefix)
     assert keys["queues"] == names.owning_queues_key(prefix)
     assert keys["tomb"] == names.tombstone_key(prefix, "g1")
@@ -90,7 +110,7 @@ async def test_python_and_lua_name_the_same_keys(redis: Redis, prefix: str) -> N
 async def test_every_key_belongs_to_one_group_or_to_all(redis: Redis) -> None:
     keys = await keys_in_lua(redis, "bull", "g1", "payments")
     shared = {"ledger", "parked", "wakeups", "marker", "wakeup_events", "owner_changes"}
-    shared |= {"index", "events", "ended", "released", "queues", "tomb"}
+    shared |= {"index", "events", "released", "queues", "tomb"}
     owned = await owned_keys(redis, "bull", "g1", "payments")
     never = {"sealed"}
     assert owned == {key for name, key in keys.items() if name not in shared | never}
@@ -102,6 +122,7 @@ async def all_keys(redis: Redis) -> set[str]:
     own = {key for name, key in keys.items() if name not in {"ledger", "events", "owner_changes"}}
     return own | {
         names.incarnation_key("bull"),
+        names.reviewer_key("bull"),
         names.owner_changes_key("bull", "{owner}"),
         names.checkpoints_key("bull", "{owner}"),
     }
@@ -141,12 +162,12 @@ def test_no_group_has_a_key_that_looks_like_one_of_a_job() -> None:
 
 
 async def test_removing_orphaned_jobs_deletes_no_group(
-    redis: Redis, prefix: str, start_client: ClientStarter
+    redis: Redis, operator_redis: Redis, prefix: str, start_client: ClientStarter
 ) -> None:
     source = (BULLMQ / "bullmq6/dist/cjs/classes/redis-queue-backend.js").read_text()
     words = set(re.findall("'([a-z]+)'", source))
     assert words & RESERVED_IDS
-    store = Store(redis, prefix)
+    store = Store(operator_redis, prefix)
     group = parse_group("order", [{"name": "charge", "queueName": "payments"}])
     ids = sorted(words - RESERVED_IDS)
     assert set(await store.create([plan_group(group, group_id) for group_id in ids])) == {True}

@@ -9,11 +9,16 @@ import pytest
 from jobgroup.model.snapshot import ENDED, GroupState
 from jobgroup.resource.decisions import (
     FINALIZER,
+    FIRST_REPORT_MS,
     GROUP_ANNOTATION,
+    OTHERS,
     PROBLEMS,
+    RELEASE_ANNOTATION,
+    Claimant,
     Resource,
     Step,
     next_step,
+    patience,
     requeue_at,
 )
 from jobgroup.resource.status import derive_status
@@ -29,6 +34,7 @@ FRESH = Resource(
     deleting=False,
     claimed=False,
     annotation="",
+    release="",
     cancel=False,
     suspend=False,
     orphan=False,
@@ -38,9 +44,12 @@ FRESH = Resource(
     state="",
     finished_at=None,
 )
-CLAIMED = replace(FRESH, claimed=True, annotation=f"{UID}/{INCARNATION}")
+RELEASE = "sagas/leader"
+CLAIMED = replace(FRESH, claimed=True, annotation=f"{UID}/{INCARNATION}", release=RELEASE)
+# The annotations of the same.
+CLAIM = {GROUP_ANNOTATION: f"{UID}/{INCARNATION}", RELEASE_ANNOTATION: RELEASE}
 # An object with the annotation of another one.
-COPIED = replace(FRESH, claimed=True, annotation=f"another/{INCARNATION}")
+COPIED = replace(CLAIMED, annotation=f"another/{INCARNATION}")
 OLD = replace(CLAIMED, annotation=f"{UID}/e0")
 DELETED = replace(CLAIMED, deleting=True)
 
@@ -76,6 +85,9 @@ BEFORE_CREATION = [
     (replace(CLAIMED, annotation="garbage"), Step.CLAIM),
     (replace(CLAIMED, annotation=f"{UID}x/{INCARNATION}"), Step.CLAIM),
     (replace(CLAIMED, annotation=UID), Step.CLAIM),
+    # Of an older operator, or a user removed the release.
+    (replace(CLAIMED, release=""), Step.CLAIM),
+    (replace(OLD, release=""), Step.BLOCK_LOST),
     # Before the claim and after it: a claimed object need not have a group.
     *(
         (replace(each, **wish), step)
@@ -135,10 +147,27 @@ WITH_A_GROUP = [
     *(
         (reported(replace(CLAIMED, **gone), each.state, **wish), each, Step.CLAIM)
         for each in (ACTIVE, COMPENSATING, COMPLETED, FAILED, HALF_UNDONE)
-        for gone in ({"claimed": False}, {"annotation": ""}, {"claimed": False, "annotation": ""})
+        for gone in (
+            {"claimed": False},
+            {"annotation": ""},
+            {"claimed": False, "annotation": "", "release": ""},
+        )
         for wish in ({}, {"cancel": True}, {"deadline_seconds": 1, "ttl_seconds": 0})
     ),
     (COPIED, ACTIVE, Step.CLAIM),
+    # A claim that names no release is completed, but not that of an object that has ended: a start
+    # after an upgrade would write them all.
+    *(
+        (reported(replace(CLAIMED, release=""), before), state, step)
+        for before, state, step in (
+            ("", ACTIVE, Step.CLAIM),
+            ("ACTIVE", ACTIVE, Step.CLAIM),
+            ("ACTIVE", COMPLETED, Step.CLAIM),
+            ("COMPENSATING", COMPENSATING, Step.CLAIM),
+            ("COMPLETED", COMPLETED, Step.REPORT),
+            ("FAILED", HALF_UNDONE, Step.REPORT),
+        )
+    ),
     (reported(CLAIMED, "ACTIVE"), ACTIVE, Step.REPORT),
     (replace(CLAIMED, suspend=True), ACTIVE, Step.REPORT),
     (replace(CLAIMED, cancel=True), ACTIVE, Step.CANCEL),
@@ -209,6 +238,60 @@ def test_a_deletion_takes_precedence(
         assert next_step(released, state, INCARNATION, NOW) is Step.NOTHING
 
 
+CLAIMS = [
+    FRESH,
+    CLAIMED,
+    OLD,
+    DELETED,
+    reported(CLAIMED, "ACTIVE", deadline_seconds=0),
+    reported(CLAIMED, "COMPLETED", ttl_seconds=0),
+    replace(CLAIMED, cancel=True),
+]
+
+
+@pytest.mark.parametrize("claimant", OTHERS)
+@pytest.mark.parametrize("state", [None, ACTIVE, COMPENSATING, COMPLETED])
+@pytest.mark.parametrize("resource", CLAIMS)
+def test_an_object_of_another_release_is_left_alone(
+    resource: Resource, state: GroupState | None, claimant: Claimant
+) -> None:
+    assert next_step(resource, state, INCARNATION, NOW, claimant) is Step.LEAVE
+
+
+TAKEN_OVER = [
+    (CLAIMED, None, Step.CLAIM),
+    (CLAIMED, ACTIVE, Step.CLAIM),
+    (reported(CLAIMED, "ACTIVE"), COMPLETED, Step.CLAIM),
+    # The group is in another Redis: the claim stays, for the release that has the group.
+    (OLD, None, Step.BLOCK_LOST),
+    (reported(CLAIMED, "ACTIVE"), None, Step.BLOCK_LOST),
+    (replace(CLAIMED, suspend=True), None, Step.BLOCK_SUSPENDED),
+    (reported(CLAIMED, "COMPLETED"), None, Step.NOTHING),
+    (DELETED, None, Step.TOMBSTONE),
+    (DELETED, ACTIVE, Step.CANCEL),
+    (DELETED, COMPLETED, Step.REMOVE),
+]
+
+
+@pytest.mark.parametrize(("resource", "state", "step"), TAKEN_OVER, ids=_id)
+def test_an_object_of_a_release_that_is_gone_is_taken_over(
+    resource: Resource, state: GroupState | None, step: Step
+) -> None:
+    assert next_step(resource, state, INCARNATION, NOW, Claimant.GONE) is step
+
+
+def test_a_copied_claim_and_a_claim_without_a_release_are_of_no_release() -> None:
+    ours = {GROUP_ANNOTATION: f"{UID}/e0", RELEASE_ANNOTATION: RELEASE}
+    for annotations, release in (
+        (ours, RELEASE),
+        ({**ours, GROUP_ANNOTATION: "another/e0"}, ""),
+        ({RELEASE_ANNOTATION: RELEASE}, ""),
+        ({GROUP_ANNOTATION: f"{UID}/e0"}, ""),
+    ):
+        found = Resource.read(body_of({}, {}, annotations=annotations, finalizers=[FINALIZER]))
+        assert found.claimed_by == release
+
+
 def test_each_step_without_a_group_has_a_reason() -> None:
     assert {step: (each.reason, each.stalled) for step, each in PROBLEMS.items()} == {
         Step.BLOCK_SUSPENDED: ("Suspended", False),
@@ -259,7 +342,7 @@ def test_a_reconcile_at_that_time_takes_the_step(
         {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 30},
         derive_status(1, {}, NOW, replace(state, id=UID)),
         finalizers=[FINALIZER],
-        annotations={GROUP_ANNOTATION: f"{UID}/{INCARNATION}"},
+        annotations=CLAIM,
     )
     resource = Resource.read(body)
     at = requeue_at(resource, state)
@@ -313,7 +396,11 @@ FULL = body_of(
     generation=7,
     deletionTimestamp="2023-11-14T22:13:20Z",
     finalizers=["other/one", FINALIZER],
-    annotations={GROUP_ANNOTATION: f"{UID}/{INCARNATION}", "other": "one"},
+    annotations={
+        GROUP_ANNOTATION: f"{UID}/{INCARNATION}",
+        RELEASE_ANNOTATION: "sagas/leader",
+        "other": "one",
+    },
 )
 
 
@@ -325,6 +412,7 @@ def test_a_full_object_is_read() -> None:
         deleting=True,
         claimed=True,
         annotation=f"{UID}/{INCARNATION}",
+        release="sagas/leader",
         cancel=True,
         suspend=True,
         orphan=True,
@@ -348,7 +436,7 @@ def test_a_status_copied_from_another_object_is_ignored() -> None:
     )
     assert (copy.state, copy.finished_at, copy.observed) == ("", None, -1)
     assert next_step(copy, None, INCARNATION, NOW) is Step.CLAIM
-    ours = replace(copy, claimed=True, annotation=f"{UID}/{INCARNATION}")
+    ours = replace(copy, claimed=True, annotation=CLAIMED.annotation, release=RELEASE)
     assert next_step(ours, COMPLETED, "", NOW) is Step.REPORT
 
 
@@ -369,9 +457,7 @@ def run(body: dict[str, Any], state: GroupState | None) -> list[Step]:
         steps.append(step)
         match step:
             case Step.CLAIM:
-                body["metadata"].update(
-                    finalizers=[FINALIZER], annotations={GROUP_ANNOTATION: f"{UID}/{INCARNATION}"}
-                )
+                body["metadata"].update(finalizers=[FINALIZER], annotations=CLAIM)
             case Step.CREATE:
                 state = replace(ACTIVE, id=UID)
             case Step.CANCEL | Step.EXPIRE if state:
@@ -396,7 +482,7 @@ def run(body: dict[str, Any], state: GroupState | None) -> list[Step]:
         ({"suspend": True}, {}, "BLOCK_SUSPENDED"),
         (
             {"cancel": True},
-            {"finalizers": [FINALIZER], "annotations": {GROUP_ANNOTATION: f"{UID}/{INCARNATION}"}},
+            {"finalizers": [FINALIZER], "annotations": CLAIM},
             "BLOCK_CANCELLED",
         ),
         ({"activeDeadlineSeconds": 1}, {}, "CLAIM CREATE EXPIRE REPORT REPORT"),
@@ -409,3 +495,23 @@ def run(body: dict[str, Any], state: GroupState | None) -> list[Step]:
 )
 def test_steps_come_to_an_end(spec: dict[str, Any], meta: dict[str, Any], steps: str) -> None:
     assert " ".join(step.name for step in run(body_of(spec, None, **meta), None)) == steps
+
+
+# A group that was created at 1,000.
+@pytest.mark.parametrize(
+    ("resource", "group", "now", "wait"),
+    [
+        pytest.param(CLAIMED, ACTIVE, 1_000, FIRST_REPORT_MS, id="new"),
+        pytest.param(CLAIMED, ACTIVE, 1_000 + FIRST_REPORT_MS - 1, 1, id="nearly old"),
+        pytest.param(CLAIMED, ACTIVE, 1_000 + FIRST_REPORT_MS, 0, id="old"),
+        pytest.param(CLAIMED, ACTIVE, 999, 0, id="created by another clock"),
+        pytest.param(CLAIMED, COMPENSATING, 1_000, 0, id="failed"),
+        pytest.param(CLAIMED, COMPLETED, 1_000, 0, id="completed"),
+        pytest.param(replace(CLAIMED, state="PENDING"), ACTIVE, 1_000, 0, id="pending"),
+        pytest.param(replace(CLAIMED, state="ACTIVE"), ACTIVE, 1_000, 0, id="reported"),
+    ],
+)
+def test_only_the_first_report_of_a_new_group_that_runs_gives_way(
+    resource: Resource, group: GroupState, now: int, wait: int
+) -> None:
+    assert patience(resource, group, now) == wait

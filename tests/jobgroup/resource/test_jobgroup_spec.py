@@ -1,11 +1,13 @@
 """A raw object of the API -> settings and a group, and the message of every invalid object."""
 
+import json
 from typing import Any
 
 import pytest
 import yaml
 
 from jobgroup.cli.manifest import read_plans
+from jobgroup.definition.slices import finish
 from jobgroup.definition.spec import Group
 from jobgroup.errors import EmptyGroupError, InvalidSpecError, UnknownCompensationError
 from jobgroup.resource.jobgroup_spec import (
@@ -147,10 +149,22 @@ def test_a_spec_above_the_size_limit_is_refused() -> None:
     spec = {"jobs": [JOB | {"data": ""}]}
     room = MAX_SPEC - len('{"jobs":[{"name":"charge","queueName":"payments","data":""}]}')
     spec["jobs"][0]["data"] = "x" * room
-    check_size(spec)
+    finish(check_size(spec))
     # Bytes count, not characters.
     spec["jobs"][0]["data"] = "x" * (room - 1) + "é"
     assert refusal(spec) == "spec has 513 KB; the limit is 512 KB"
+
+
+def test_the_size_of_a_spec_is_that_of_its_compact_json() -> None:
+    names = [f"job-{n}" for n in range(25)]
+    spec: dict[str, Any] = {"cancel": True, "jobs": [JOB | {"name": name} for name in names]}
+    spec["compensation"] = {name: {"name": "undo", "data": ""} for name in names}
+    room = MAX_SPEC - len(json.dumps(spec, separators=(",", ":")))
+    spec["compensation"]["job-24"]["data"] = "x" * room
+    finish(check_size(spec))
+    spec["compensation"]["job-24"]["data"] += "x"
+    with pytest.raises(InvalidSpecError):
+        finish(check_size(spec))
 
 
 def test_unreadable_data_is_refused() -> None:
@@ -159,7 +173,7 @@ def test_unreadable_data_is_refused() -> None:
         data = [data]
     assert refusal({"jobs": [{**JOB, "data": data}]}) == "spec: nested too deeply"
     # A lone surrogate has no UTF-8 encoding, but its size can be measured.
-    check_size({"jobs": [{**JOB, "data": "\ud800"}]})
+    finish(check_size({"jobs": [{**JOB, "data": "\ud800"}]}))
 
 
 @pytest.mark.parametrize("name", ["order.yaml", "order-refused.yaml"])

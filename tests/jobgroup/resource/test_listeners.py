@@ -11,6 +11,7 @@ from jobgroup.model.backlog import Backlog
 from jobgroup.model.snapshot import GroupJob, UndoStatus
 from jobgroup.resource.listeners import (
     NO_WORKER,
+    NO_WORKER_OR_QUEUE,
     has_worker,
     is_unserved,
     missing_workers_message,
@@ -106,7 +107,7 @@ def test_only_jobs_that_wait_in_unserved_queues_count() -> None:
         GroupJob("g-4", "bull:pay:g-4", "pending", "pay"),
     ]
     waiting = waiting_jobs(members, {"mail", "stock"})
-    message = f"2 jobs wait in mail, 1 in stock; {NO_WORKER}"
+    message = f"2 jobs wait in mail, 1 in stock; {NO_WORKER_OR_QUEUE}"
     assert waiting_jobs_message(waiting) == message
     assert waiting_jobs_message(waiting_jobs(members, ())) == ""
 

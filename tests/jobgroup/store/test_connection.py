@@ -44,6 +44,7 @@ WAYS = {
         # Both
         ("BUSY Redis is busy running a script. You can only call SCRIPT KILL", True),
         ("UNBLOCKED force unblock from blocking operation, instance state changed", True),
+        ("NOSCRIPT No matching script. Please use EVAL.", True),
         ("READONLY", True),
         ("READONLYX", False),
         ("GROUPEXISTS READONLY", False),

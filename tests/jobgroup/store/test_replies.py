@@ -8,7 +8,7 @@ import pytest
 from jobgroup.errors import CorruptKeyError
 from jobgroup.model.backlog import Backlog
 from jobgroup.model.snapshot import GroupJob, GroupState, Settled, Totals
-from jobgroup.store.replies import read_jobs, read_snapshot, read_value
+from jobgroup.store.replies import read_jobs, read_value
 
 GROUP: dict[str, Any] = {
     "id": "g1",
@@ -37,6 +37,10 @@ def columns(*rows: tuple[str, ...], of: list[str] = COLUMNS) -> str:
     return dumps({name: [row[n] for row in rows] for n, name in enumerate(of)})
 
 
+def read_snapshot(reply: str) -> GroupState:
+    return read_value(GroupState, "Group g1", reply)
+
+
 def test_a_group_is_read_by_name() -> None:
     expected = GroupState(
         id="g1",
@@ -59,18 +63,18 @@ def test_a_group_is_read_by_name() -> None:
         failed_attempts=3,
         owner="headless",
     )
-    assert read_snapshot("g1", dumps(GROUP)) == expected
-    assert read_snapshot("g1", dumps(dict(reversed(GROUP.items())))) == expected
+    assert read_snapshot(dumps(GROUP)) == expected
+    assert read_snapshot(dumps(dict(reversed(GROUP.items())))) == expected
 
 
 def test_an_unknown_name_is_ignored() -> None:
     newer = {"priority": "high", **GROUP}
-    assert read_snapshot("g1", dumps(newer)) == read_snapshot("g1", dumps(GROUP))
+    assert read_snapshot(dumps(newer)) == read_snapshot(dumps(GROUP))
 
 
 def test_a_field_with_a_default_may_be_missing() -> None:
     optional = {"failedJobId", "reason", "undoCount", "failedAt", "failedAttempts"}
-    group = read_snapshot("g1", dumps({k: v for k, v in GROUP.items() if k not in optional}))
+    group = read_snapshot(dumps({k: v for k, v in GROUP.items() if k not in optional}))
     assert (group.failed_job_id, group.reason, group.failed_at) == ("", "", None)
     assert (group.undo_count, group.failed_attempts, group.finished_at) == (0, 0, None)
 
@@ -91,7 +95,7 @@ def test_a_reply_that_does_not_fit_names_the_group_and_the_field(
     missing = {name: value for name, value in changed.items() if value is not None}
     for reply in (changed, missing):
         with pytest.raises(CorruptKeyError) as caught:
-            read_snapshot("g1", dumps(reply))
+            read_snapshot(dumps(reply))
         assert str(caught.value) == message
 
 
@@ -127,15 +131,25 @@ def test_jobs_that_do_not_fit_name_the_group(reply: str, reason: str) -> None:
 
 
 def test_a_settled_group_holds_its_group() -> None:
-    reply = {"changed": True, "more": False, "open": 2, "repaired": True, "before": "ACTIVE"}
-    undos = {"undone": 3, "undoFailed": -1, "failedQueues": ["q"]}
-    settled = read_value(Settled, "Group g1", dumps({**reply, **undos, "group": GROUP}))
-    group = read_snapshot("g1", dumps(GROUP))
-    assert settled == Settled(group, True, False, 2, True, "ACTIVE", 3, -1, ["q"])
+    reply = {"state": "FAILED", "entered": ["FAILED"], "changed": True, "failedQueues": ["q"]}
+    settled = read_value(Settled, "Group g1", dumps({**reply, "group": GROUP}))
+    group = read_snapshot(dumps(GROUP))
+    assert settled == Settled(
+        state="FAILED", entered=("FAILED",), changed=True, failed_queues=("q",), group=group
+    )
+
+
+def test_a_settled_group_may_have_entered_no_state() -> None:
+    # Lua writes an empty list as {}.
+    reply = {"state": "ACTIVE", "entered": {}, "changed": False}
+    settled = read_value(Settled, "Group g1", dumps(reply))
+    assert settled == Settled(state="ACTIVE", entered=(), changed=False)
 
 
 def test_an_error_inside_a_settled_group_names_the_inner_field() -> None:
-    reply = dumps({"group": {**GROUP, "revision": "x"}})
+    reply = dumps(
+        {"state": "ACTIVE", "entered": {}, "changed": True, "group": {**GROUP, "revision": "x"}}
+    )
     with pytest.raises(CorruptKeyError, match="Group g1 cannot be read: field revision is 'x'"):
         read_value(Settled, "Group g1", reply)
 

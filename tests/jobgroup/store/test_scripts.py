@@ -7,6 +7,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from jobgroup.model import names
 from jobgroup.store.scripts import FOLDER, ScriptError, load
 
 HEADER = """--[[
@@ -28,6 +29,19 @@ def write(folder: Path, **scripts: str) -> Path:
 def test_the_header_is_the_signature(tmp_path: Path) -> None:
     script = load("add", write(tmp_path, add=HEADER))
     assert (script.keys, script.args) == (("total",), ("amount",))
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.lua")))
+def test_every_call_declares_a_key_that_never_exists(name: str) -> None:
+    script = load(name)
+    slots = {slot: f"{{x}}:{slot}" for slot in script.keys + script.args}
+    command, _, number, *values = script.command(**slots)
+    assert command == "EVALSHA"
+    keys = [slots[slot] for slot in script.keys]
+    assert keys
+    assert values[:number] == [*keys, names.guard_key(keys[0])]
+    assert values[number:] == [slots[slot] for slot in script.args]
+    assert names.guard_key(keys[0]).startswith("{x}:")
 
 
 async def test_slots_reach_the_script_by_name(tmp_path: Path, redis: Redis, prefix: str) -> None:

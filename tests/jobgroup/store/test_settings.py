@@ -4,16 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
-from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 
+from jobgroup import JobGroups, connect
+from jobgroup.errors import InvalidSpecError
+from jobgroup.store.pool import SocketConnection, TlsConnection
+from jobgroup.store.redis_url import parse
 from jobgroup.store.settings import RedisSettings, SettingsError, read_redis_settings
 
-URL_SENTENCE = (
-    "REDIS_URL: the Redis URL must look like redis://user:password@host:6379/0, rediss://... or"
-    " unix:///path, with the special characters of a password percent-encoded"
+LOOK = (
+    "REDIS_URL: the Redis URL must look like redis://user:password@host:6379/0, with the special"
+    " characters of a password percent-encoded"
 )
-NOT_YET = "REDIS_URL: Sentinel and Cluster are not supported yet; name one Redis server"
 DATABASE = "REDIS_URL: the database must be a number, as in redis://host:6379/0"
 # redis-py adds more of its own.
 OF_URLS = {"host", "port", "db", "path", "username", "password", "health_check_interval"}
@@ -28,16 +29,25 @@ def refusal(**env: str) -> str:
 
 
 def parsed(**env: str) -> tuple[type, dict[str, Any]]:
-    """Return how redis-py parses the URL of the settings."""
-    pool = Redis.from_url(read_redis_settings(env).url).connection_pool
-    kwargs = pool.connection_kwargs
-    return pool.connection_class, {name: kwargs[name] for name in kwargs.keys() & OF_URLS}
+    """Return how the client of the settings connects."""
+    pool = read_redis_settings(env).connect().connection_pool
+    kwargs = dict(pool.connection_kwargs)
+    if provider := kwargs.pop("credential_provider", None):
+        *user, kwargs["password"] = provider.get_credentials()
+        kwargs |= dict(zip(["username"], user, strict=False))
+    if certificates := kwargs.pop("certificates", None):
+        kwargs |= certificates.options
+    found = {name: kwargs[name] for name in kwargs.keys() & OF_URLS}
+    defaults = {"host": "localhost", "port": 6379}
+    return pool.connection_class, {
+        name: value for name, value in found.items() if defaults.get(name) != value
+    }
 
 
 @pytest.mark.parametrize("env", [{}, dict.fromkeys(("REDIS_URL", "BULLMQ_PREFIX"), "")])
 def test_an_unset_or_empty_variable_means_its_default(env: dict[str, str]) -> None:
     found = read_redis_settings(env)
-    assert found == RedisSettings("redis://127.0.0.1:6379/0", "bull")
+    assert found == RedisSettings(parse("redis://127.0.0.1:6379/0"), "bull")
     assert found.location == "127.0.0.1:6379"
 
 
@@ -50,6 +60,7 @@ def test_an_unset_or_empty_variable_means_its_default(env: dict[str, str]) -> No
         ("REDIS_URL", "redis://u:p@h:1/2", "location", "h:1"),
         ("REDIS_URL", "REDISS://h:1", "location", "h:1"),
         ("REDIS_URL", "unix:///run/redis.sock", "location", "/run/redis.sock"),
+        ("REDIS_URL", "redis+sentinel://u:p@h1,h2:2/main", "location", "h1:26379,h2:2/main"),
     ],
 )
 def test_a_good_value_is_taken(name: str, value: str, field: str, expected: object) -> None:
@@ -70,21 +81,9 @@ def test_a_bad_value_is_refused_with_its_name(name: str, value: str, sentence: s
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("redis+sentinel://h1:26379,h2:26379/mymaster/0", NOT_YET),
-        ("sentinel://h", NOT_YET),
-        ("redis-cluster://h", NOT_YET),
-        ("rediss+cluster://:hunter2@h", NOT_YET),
-        ("redis://:hunter2@h1:6379,h2:6379", NOT_YET),
-        ("redis://[::1", URL_SENTENCE),
-        ("redis://:hunter2@[::1", URL_SENTENCE),
-        ("redis://:hunter2@h:port", URL_SENTENCE),
-        ("redis://:hunter2@h:65536", URL_SENTENCE),
-        ("http://:hunter2@h", URL_SENTENCE),
-        ("localhost:6379", URL_SENTENCE),
-        ("h", URL_SENTENCE),
-        ("redis://:hunter2#x@h", URL_SENTENCE),
-        ("redis://:hunter2/x@h", URL_SENTENCE),
-        ("redis://:hunter2?x@h", URL_SENTENCE),
+        ("redis://:hunter2#x@h", LOOK),
+        ("redis://:hunter2/x@h", LOOK),
+        ("redis://:hunter2?x@h", LOOK),
         ("redis://:hunter2@h/zero", DATABASE),
         ("redis://:hunter2@h/0/1", DATABASE),
         (
@@ -101,6 +100,7 @@ def test_a_bad_url_is_refused_without_its_password(url: str, sentence: str) -> N
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
+        ("redis://", {}),
         ("redis://h", {"host": "h"}),
         ("redis://h/", {"host": "h"}),
         ("redis://h:1/2", {"host": "h", "port": 1, "db": 2}),
@@ -130,7 +130,7 @@ HARD_WORDS = [
     " in spaces ",
     "\ttab",
     "a,b;c",
-    "[::1]",
+    "[::2]",
     "p\u00e4\u00df\u4e16\N{PILE OF POO}",
     "'\"\\$(`",
     "two\nlines",
@@ -158,7 +158,7 @@ def test_a_socket_may_have_a_password_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "password"
     path.write_text("p@ss")
     kind, kwargs = parsed(REDIS_URL="unix:///run/r.sock?db=1", REDIS_PASSWORD_FILE=str(path))
-    assert kind is UnixDomainSocketConnection
+    assert kind is SocketConnection
     assert kwargs == {"path": "/run/r.sock", "password": "p@ss", "db": 1}
 
 
@@ -200,7 +200,7 @@ def test_certificates_may_be_checked_against_a_file(
     authority = tmp_path / name
     authority.touch()
     kind, kwargs = parsed(REDIS_URL=url, REDIS_CA_FILE=str(authority))
-    assert kind is SSLConnection
+    assert kind is TlsConnection
     assert kwargs == {**others, "ssl_ca_certs": str(authority)}
 
 
@@ -211,5 +211,76 @@ def test_certificates_need_a_file_and_tls(tmp_path: Path) -> None:
     )
     for url in ("redis://:hunter2@h", "unix:///s"):
         assert refusal(REDIS_URL=url, REDIS_CA_FILE=missing) == (
-            "REDIS_CA_FILE: only a rediss:// URL has certificates to check"
+            "REDIS_CA_FILE: only a rediss:// URL uses certificates, or rediss+sentinel:// and"
+            " rediss+cluster://"
         )
+
+
+@pytest.mark.parametrize("name", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile"])
+def test_a_file_in_the_url_must_exist(name: str, tmp_path: Path) -> None:
+    missing = tmp_path / "tls.pem"
+    sentence = f"there is no file {missing}, which is the parameter {name}"
+    url = f"rediss+sentinel://:hunter2@h/main?{name}={missing}"
+    assert refusal(REDIS_URL=url) == f"REDIS_URL: {sentence}"
+    with pytest.raises(InvalidSpecError, match=sentence):
+        connect(url)
+    missing.touch()
+    read_redis_settings({"REDIS_URL": url})
+
+
+@pytest.mark.parametrize("scheme", ["rediss", "rediss+cluster"])
+def test_a_client_certificate_may_be_in_files(scheme: str, tmp_path: Path) -> None:
+    for name in ("tls.crt", "tls.key"):
+        (tmp_path / name).touch()
+    files = {
+        "REDIS_CERT_FILE": str(tmp_path / "tls.crt"),
+        "REDIS_KEY_FILE": str(tmp_path / "tls.key"),
+    }
+    env = {"REDIS_URL": f"{scheme}://h", "BULLMQ_PREFIX": "{bull}", **files}
+    pool = read_redis_settings(env).connect().connection_pool
+    options = pool.connection_kwargs["certificates"].options
+    assert options["ssl_certfile"] == files["REDIS_CERT_FILE"]
+    assert options["ssl_keyfile"] == files["REDIS_KEY_FILE"]
+    del env["REDIS_CERT_FILE"]
+    assert refusal(**env) == "REDIS_KEY_FILE: a key needs the certificate in REDIS_CERT_FILE"
+
+
+def test_the_login_at_the_sentinels_may_be_in_files(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("hunter2\n")
+    env = {
+        "REDIS_URL": "redis+sentinel://u:p@h/main?sentinel_username=s&sentinel_password=old",
+        "REDIS_SENTINEL_PASSWORD_FILE": str(password),
+    }
+    found = read_redis_settings(env)
+    assert (found.url.sentinel_username, found.url.sentinel_password) == ("s", "hunter2")
+    assert (found.url.username, found.url.password) == ("u", "p")
+    assert "hunter2" not in repr(found) + found.location
+    assert refusal(**{**env, "REDIS_URL": "redis://:hunter2@h"}) == (
+        "REDIS_SENTINEL_PASSWORD_FILE: only a redis+sentinel:// URL has sentinels"
+    )
+
+
+TAG = "a Redis Cluster needs a hash tag that puts all keys of the prefix into one slot: use {}"
+
+
+def test_a_cluster_needs_a_prefix_with_a_hash_tag() -> None:
+    cluster = {"REDIS_URL": "redis+cluster://:hunter2@h"}
+    assert refusal(**cluster) == f"BULLMQ_PREFIX: {TAG.format('{bull}')}"
+    wrong = f"BULLMQ_PREFIX: {TAG.format('{shop:queues}')}"
+    assert refusal(**cluster, BULLMQ_PREFIX="shop:queues") == wrong
+    assert read_redis_settings({**cluster, "BULLMQ_PREFIX": "{shop}:queues"}).location == "h:6379"
+    with pytest.raises(InvalidSpecError, match="needs a hash tag"):
+        JobGroups.connect("redis+cluster://h", "bull")
+    with pytest.raises(InvalidSpecError, match="needs a hash tag"):
+        connect("redis+cluster://h")
+
+
+def test_the_command_line_replaces_url_and_prefix() -> None:
+    env = {"REDIS_URL": "redis://h1", "REDIS_PASSWORD_FILE": "/nowhere", "BULLMQ_PREFIX": "other"}
+    found = read_redis_settings(env, "redis+cluster://h2", "{bull}")
+    assert (found.location, found.prefix) == ("h2:6379", "{bull}")
+    with pytest.raises(SettingsError, match=r"^--prefix: a Redis Cluster needs"):
+        read_redis_settings(env, "redis+cluster://h2", "bull")
+    with pytest.raises(SettingsError, match=r"^--redis: the Redis URL names several hosts"):
+        read_redis_settings(env, "redis://h1,h2")

@@ -9,8 +9,10 @@ from jobgroup.model import names
 from jobgroup.model.snapshot import OwnedGroup
 
 
-async def test_an_owned_group_whose_size_cannot_be_read_is_found(redis: Redis, prefix: str) -> None:
-    store = Store(redis, prefix)
+async def test_an_owned_group_whose_size_cannot_be_read_is_found(
+    redis: Redis, operator_redis: Redis, prefix: str
+) -> None:
+    store = Store(operator_redis, prefix)
     definition = parse_group("order", [{"name": "charge", "queueName": "payments"}])
     ids = ["lost", "text", "list"]
     await store.create([plan_group(definition, each, "cluster-1", f"shop/{each}") for each in ids])

@@ -16,9 +16,11 @@ class Recorded(Observer):
         self.calls.append((script, calls, seconds is not None))
 
 
-async def test_a_call_that_waits_is_reported_without_a_time(redis: Redis, prefix: str) -> None:
+async def test_a_call_that_waits_is_reported_without_a_time(
+    operator_redis: Redis, prefix: str
+) -> None:
     observer = Recorded()
-    wakeups = Store(redis, prefix, observer=observer).wakeups
+    wakeups = Store(operator_redis, prefix, observer=observer).wakeups
     await wakeups.settle()  # loads the script
     observer.calls.clear()
     await wakeups.settle()
@@ -26,9 +28,9 @@ async def test_a_call_that_waits_is_reported_without_a_time(redis: Redis, prefix
     assert observer.calls == [("settle_wakeups", 1, True), ("settle_wakeups", 1, False)]
 
 
-async def test_all_calls_of_a_round_trip_are_reported(redis: Redis, prefix: str) -> None:
+async def test_all_calls_of_a_round_trip_are_reported(operator_redis: Redis, prefix: str) -> None:
     observer = Recorded()
-    store = Store(redis, prefix, observer=observer)
+    store = Store(operator_redis, prefix, observer=observer)
     await store.read("none")  # loads the script
     observer.calls.clear()
     await store.read_many(["a", "b", "c"])

@@ -6,12 +6,14 @@ operator ran.
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis
 
 from jobgroup.resource.decisions import FINALIZER
+from testbed.servers.operator import MAIN
 from testbed.servers.stock import StockClient
 from testbed.support.resources import manifest
 from testbed.support.sagas import RESIDUE
@@ -19,12 +21,13 @@ from testbed.support.stages import LOSE, PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
 from testbed.support.waiting import wait_for
 from testbed.support.workloads import Workloads, pool, workload
 
+BUSY = Path(__file__).parents[1] / "lifecycle/busy_operator.py"
 # Keys that the operator keeps forever.
 KEPT = re.compile(r"_jobgroups:saga:epoch")
 
 
-def start_doomed(stage: Stage, failpoint: str) -> None:
-    stage.operator("doomed", FAILPOINT=failpoint)
+def start_doomed(stage: Stage, failpoint: str, script: Path = MAIN) -> None:
+    stage.operator("doomed", script=script, FAILPOINT=failpoint)
 
 
 def dies(stage: Stage) -> None:
@@ -119,6 +122,38 @@ async def test_a_group_that_is_suspended_before_it_is_created(stage: Stage) -> N
     stage.resources.patch("order", suspend=False)
     stage.resources.reaches("order", state="COMPLETED")
     assert await stage.runs(worker, name="pay") == 1
+
+
+@pytest.mark.parametrize("failpoint", ["postpone", "status:1"])
+async def test_a_group_that_succeeds_in_a_burst(stage: Stage, failpoint: str) -> None:
+    start_doomed(stage, failpoint, BUSY)
+    worker = await stage.worker()
+    stage.resources.apply(manifest("order", PAY, SHIP, undos=UNDOS))
+    dies(stage)
+    stage.resources.reaches("order", state="COMPLETED")
+    stage.resources.apply(manifest("twin", PAY, SHIP, undos=UNDOS))
+    stage.resources.reaches("twin", state="COMPLETED")
+    assert plain(stage, "order") == plain(stage, "twin")
+    assert events(stage, "order") == events(stage, "twin") == []
+    assert groups(stage) == {uid(stage, "order"), uid(stage, "twin")}
+    assert await stage.runs(worker, name="pay") == 2
+
+
+@pytest.mark.parametrize(
+    "failpoint", ["postpone", "event:1", "event:2", "event:3", "status:1", "status:2"]
+)
+async def test_a_group_that_fails_and_is_undone_in_a_burst(stage: Stage, failpoint: str) -> None:
+    start_doomed(stage, failpoint, BUSY)
+    worker = await stage.worker()
+    stage.resources.apply(manifest("order", PAY, LOSE, undos=UNDOS))
+    dies(stage)
+    stage.resources.reaches("order", state="FAILED")
+    stage.resources.apply(manifest("twin", PAY, LOSE, undos=UNDOS))
+    stage.resources.reaches("twin", state="FAILED")
+    assert await undone_once(stage, worker, "order")
+    assert plain(stage, "order") == plain(stage, "twin")
+    assert events(stage, "order") == events(stage, "twin")
+    assert groups(stage) == {uid(stage, "order"), uid(stage, "twin")}
 
 
 @pytest.mark.parametrize("failpoint", ["create", "event:1", "event:2", "event:3", "status:2"])

@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from jobgroup import Store
-from jobgroup.resource.listeners import NO_WORKER, has_worker
+from jobgroup.resource.listeners import NO_WORKER, NO_WORKER_OR_QUEUE, has_worker
 from testbed.servers.stock import StockClient, fails_for_good, hangs
 from testbed.support.fixtures import ClientStarter, QueueNamer
 from testbed.support.resources import Resources, manifest, until
@@ -36,12 +36,14 @@ async def test_undos_without_a_worker_are_reported(resources: Resources, worker:
         lambda: said(resources) == [f"compensating, 0 of 3 undone; {unheard}"] * 2,
         lambda: f"it says {said(resources)}",
     )
+    resources.condition("order", "Reconciling", "True", "NoUndoWorker")
     # Active undos have a worker, even if no undo has ended yet.
     await client.work(f"{queue}:compensation", {"refund": hangs()}, concurrency=3)
     until(
         lambda: said(resources) == ["compensating, 0 of 3 undone"] * 2,
         lambda: f"it still says {said(resources)}",
     )
+    resources.condition("order", "Reconciling", "True", "Compensating")
     await client.release("refund")
     resources.reaches("order", state="FAILED", undone="3/3")
 
@@ -50,8 +52,8 @@ async def test_jobs_without_a_worker_are_reported_until_there_is_one(stage: Stag
     resources = stage.resources
     client = await stage.client()
     await client.work("payments")
-    wrong = f"1 of 2 jobs completed; 1 job waits in shiping; {NO_WORKER}"
-    event = ("Warning", "NoWorker", f"1 job waits in shiping; {NO_WORKER}")
+    wrong = f"1 of 2 jobs completed; 1 job waits in shiping; {NO_WORKER_OR_QUEUE}"
+    event = ("Warning", "NoWorker", f"1 job waits in shiping; {NO_WORKER_OR_QUEUE}")
     with stage.operator(script=HASTY):
         resources.apply(manifest("order", PAY, job("ship", "shiping")))
         until(lambda: said(resources) == [wrong] * 2, lambda: f"it says {said(resources)}")

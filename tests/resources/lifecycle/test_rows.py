@@ -54,6 +54,9 @@ GROUPS: dict[str, Status] = {
     "Running ACTIVE 1/4": ACTIVE,
     "NoWorker ACTIVE 1/4": derive_status(1, {}, NOW, RUNNING, remark="1 job waits in mail"),
     "Compensating COMPENSATING 2/4 1/2 charge": UNDOING,
+    "NoUndoWorker COMPENSATING 2/4 1/2 charge": derive_status(
+        1, {}, NOW, COMPENSATING, names={COMPENSATING.failed_job_id: "charge"}, remark="1 undo"
+    ),
     "Completed COMPLETED 4/4": derive(COMPLETED),
     "Failed FAILED 2/4 2/2 charge": derive(FAILED),
     "Failed FAILED 2/4 charge": derive(NO_UNDO),
@@ -115,6 +118,8 @@ EVENTS = {
     reasons.COMPENSATED,
     reasons.LATE_CHANGE,
     reasons.OPERATOR_UNINSTALLED,
+    reasons.STATUS_REFUSED,
+    reasons.CLAIMED_BY_OTHER_RELEASE,
     reasons.SCALED,
 }
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from testbed.servers.apiserver import KubectlError
 from testbed.servers.stock import Behaviour, StockClient, fails, fails_for_good, returns
 from testbed.support.resources import Resources, manifest
 from testbed.support.sagas import job, undo
-from testbed.support.stages import Stage
+from testbed.support.stages import PAY, Stage
 from testbed.support.waiting import wait_for
 from tests.resources.fixtures import Shared
 from tests.resources.looking import SOON, Starter, keys_with, own
@@ -59,6 +60,20 @@ def test_kubectl_wait_for_finished_returns_after_a_cancellation_before_creation(
 ) -> None:
     resources.apply(manifest("order", job("charge", *own(resources, "payments")), cancel=True))
     resources.kubectl("wait", "--for=condition=Finished", "jobgroup/order", "--timeout=60s")
+
+
+async def test_kubectl_wait_accepts_an_object_that_no_operator_has_seen(stage: Stage) -> None:
+    """It fails for an object whose conditions are null, as those of a new CRD are."""
+    stage.resources.apply(manifest("order", PAY))
+    wait = ("wait", "--for=condition=Finished", "jobgroup/order")
+    with pytest.raises(KubectlError, match="timed out waiting for the condition"):
+        stage.resources.kubectl(*wait, "--timeout=1s")
+    waiting = asyncio.create_task(
+        asyncio.to_thread(stage.resources.kubectl, *wait, "--timeout=60s")
+    )
+    stage.operator()
+    await stage.worker()
+    assert "condition met" in await waiting
 
 
 async def test_kubectl_wait_for_a_state_returns(resources: Resources, worker: Starter) -> None:

@@ -79,6 +79,28 @@ async def test_a_failed_compensation_of_a_deleted_namespace_is_kept(island: Stag
     assert found["resource"] == f"{island.namespace}/order"
 
 
+async def test_a_compensation_that_failed_before_its_object_was_released_is_kept(
+    island: Stage,
+) -> None:
+    with island.operator():
+        client, group = await half_done(island)
+        await client.work("payments:compensation", {"refund": fails_for_good("account closed")})
+    # No operator runs: the undo fails while the object is deleted and its status is still ACTIVE.
+    island.api.kubectl("delete", "namespace", island.resources.namespace, "--wait=false")
+    async with JobGroups.connect(island.redis.url) as groups:
+        await groups.cancel_group(group)
+        assert (await groups.wait_for_group(group, 60)).state == "FAILED_COMPENSATION"
+    with island.operator() as operator:
+        until(lambda: not island.namespace_exists(), lambda: "the namespace is stuck")
+        released = f"released the group {group}, because its namespace is deleted"
+        until(lambda: released in operator.log, lambda: operator.log)
+    found = saga(island.store, "payments", group)
+    assert (found["state"], found["resource"]) == (
+        "FAILED_COMPENSATION",
+        f"{island.namespace}/order",
+    )
+
+
 async def test_an_object_that_awaits_its_undos_does_not_block_its_namespace(island: Stage) -> None:
     with island.operator():
         client, group = await half_done(island)
@@ -100,7 +122,7 @@ async def loses_its_object(island: Stage, group: str) -> None:
     """Delete the namespace of a running group, and check that its object does not keep it."""
     island.api.kubectl("delete", "namespace", island.resources.namespace, "--wait=false")
     until(lambda: not island.namespace_exists(), lambda: "the namespace is stuck")
-    assert island.store.hget(f"bull:_jobgroups:{group}", "owner") == "headless"
+    assert island.store.hget(f"bull:_jobgroups:{group}", "owner") is None
     assert saga(island.store, "payments", group)["state"] == "COMPENSATING"
     assert island.store.llen("bull:payments:compensation:wait") == 1
 

@@ -1,14 +1,21 @@
 """How often the operator writes to the API server, as counted by the server."""
 
+import asyncio
 import re
 from collections import Counter
+from contextlib import closing
+from pathlib import Path
 
+from kubernetes.watch import Watch
+
+from jobgroup import Driver, JobGroups
 from testbed.servers.stock import hangs
 from testbed.support.resources import manifest
-from testbed.support.sagas import job
-from testbed.support.stages import Stage
+from testbed.support.sagas import job, reached
+from testbed.support.stages import LOSE, PAY, PREFIX, UNDOS, Stage
 from testbed.support.waiting import wait_for
 
+BUSY = Path(__file__).with_name("busy_operator.py")
 METRIC = re.compile(r"apiserver_request_total\{(.*)\} (\d+)")
 
 
@@ -39,6 +46,48 @@ async def test_three_jobs_that_succeed_cost_at_most_three_writes(stage: Stage) -
         stage.resources.apply(manifest("order", *(job(f"at-{queue}", queue) for queue in queues)))
         stage.resources.reaches("order", state="COMPLETED")
         assert 2 <= writes(stage, before) <= 3
+
+
+async def test_a_group_that_ends_in_a_burst_costs_two_writes(stage: Stage) -> None:
+    with stage.operator(script=BUSY):
+        await (await stage.client()).work("payments")
+        before = requests(stage)
+        stage.resources.apply(manifest("order", *(job(f"job-{n}", "payments") for n in range(3))))
+        stage.resources.reaches("order", state="COMPLETED")
+        assert writes(stage, before) == 2
+
+
+def states_since(stage: Stage, version: str) -> list[str]:
+    """Return the states that the order has had since a resourceVersion; the last is FAILED."""
+    states: list[str] = []
+    watch = stage.resources.user.watch("JobGroup", Watch(), resource_version=version)
+    with closing(watch) as changes:
+        for _, body in changes:
+            state = body["status"]["state"]
+            states += [] if state in states[-1:] else [state]
+            if state == "FAILED":
+                break
+    return states
+
+
+async def test_a_group_undone_before_its_first_status_is_still_shown_as_compensating(
+    stage: Stage,
+) -> None:
+    with stage.operator(script=BUSY):
+        stage.resources.apply(manifest("order", PAY, LOSE, undos=UNDOS))
+        wait_for(lambda: stage.store.zcard("bull:payments:groups") == 1)
+    order = stage.resources.get("order")
+    assert "state" not in order.get("status", {})
+    # A driver without an operator.
+    await stage.worker()
+    async with JobGroups.connect(stage.redis.url, prefix=PREFIX) as groups:
+        driver = asyncio.create_task(Driver(groups.store).run())
+        await reached(groups.store, order["metadata"]["uid"], state="FAILED")
+        driver.cancel()
+    with stage.operator():
+        stage.resources.reaches("order", state="FAILED", undone="1/1")
+    states = states_since(stage, order["metadata"]["resourceVersion"])
+    assert states == ["COMPENSATING", "FAILED"]
 
 
 async def test_many_completing_jobs_cost_few_writes(

@@ -13,6 +13,7 @@ from testbed.support.resources import manifest
 from testbed.support.scrapes import Scrape
 from testbed.support.stages import WAIT, Stage
 from testbed.support.waiting import wait_for
+from testbed.support.workloads import pool
 
 GROUP = "rbac.authorization.k8s.io"
 MISSING = 'cannot update jobgroups/status in API group "jobgroups.dev"'
@@ -83,7 +84,9 @@ def account(stage: Stage) -> Iterator[Account]:
 
 
 def is_ready(operator: OperatorProcess) -> bool:
-    return operator.probe("/readyz") == (200, "ok\n")
+    code, text = operator.probe("/readyz")
+    # A replica that waits for the Lease adds what it does.
+    return code == 200 and text.splitlines()[0].startswith("ok") and "rights" not in text
 
 
 def refused(operator: OperatorProcess) -> float:
@@ -123,4 +126,8 @@ async def test_a_right_that_is_missing_at_the_start_is_logged(
     operator = stage.operator("operator", account.kubeconfig)
     scale = 'cannot patch deployments/scale in API group "apps"'
     wait_for(lambda: f"a right is missing: the operator {scale}\n" in operator.log)
+    # It matters once there is a pool.
+    ready = (200, f"ok\noptional rights: {scale}\n")
+    wait_for(lambda: operator.probe("/readyz") == ready)
+    stage.resources.apply(pool("payers", "payments"))
     wait_for(lambda: operator.probe("/readyz") == (503, f"rights: {scale}\n"))

@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from redis import Redis
 
+from testbed.servers.access import OPERATOR, restricted
 from testbed.servers.apiserver import ApiServer
 from testbed.servers.operator import MAIN, OperatorProcess
 from testbed.servers.proxy import WRITES, Proxy
@@ -200,6 +201,27 @@ async def test_redis_refuses_writes_for_a_while(
     wait_for(lambda: operator.probe("/readyz") == (200, "ok\n"))
     assert operator.server.code is None
     assert "Traceback" not in operator.log
+
+
+async def test_the_user_of_redis_lacks_a_right_for_a_while(stage: Stage) -> None:
+    access = restricted(stage.redis)
+    operator = stage.operator(REDIS_URL=access.url)
+    await stage.worker()
+    completes(stage, "before")
+    stage.redis.call("ACL", "SETUSER", OPERATOR, "-zcard")
+    stage.resources.apply(manifest("order", PAY, SHIP))
+    sentence = "the Redis user lacks a right: "
+    found = stage.resources.condition("order", "Ready", "False", "RedisError")
+    assert sentence in found["message"]
+    stage.redis.call("ACL", "SETUSER", OPERATOR, "-evalsha")
+    wait_for(lambda: f"redis: {sentence}" in operator.log)
+    wait_for(lambda: sentence in operator.probe("/readyz")[1])
+    code, text = operator.probe("/readyz")
+    assert code == 503
+    assert "permissions to run the 'evalsha' command" in text
+    access.grant(PREFIX)
+    stage.resources.reaches("order", state="COMPLETED")
+    wait_for(lambda: operator.probe("/readyz")[0] == 200)
 
 
 async def test_redis_restarts_with_its_data(kept: Stage) -> None:

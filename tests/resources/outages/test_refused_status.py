@@ -59,6 +59,9 @@ async def test_a_refused_status_is_an_error_in_the_log_and_a_metric(
         workloads.scales_to("order", 1)
     else:
         wait_for(lambda: stage.store.llen(f"{PREFIX}:waiting:wait") == 1)
+        refusal = "422: status.replicas: Invalid value: 20000"
+        message = f"the API server refuses the status, so it is out of date: {refusal}"
+        assert stage.resources.events("order") == [("Warning", "StatusRefused", message)]
     # The status is written as soon as it is accepted.
     proxy.refuse = nothing
     until(

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.servers.tls import Authority, TlsRedis
+from testbed.servers.certificates import Authority
+from testbed.servers.tls import TlsRedis
 from testbed.support.resources import manifest
 from testbed.support.stages import LOSE, PAY, UNDOS, Stage
 from testbed.support.waiting import wait_for

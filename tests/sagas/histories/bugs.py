@@ -13,8 +13,17 @@ class Bug:
 
 
 BUGS = {
-    "a template outlives the undo it became": Bug(
-        "includes/make_undos.lua", 'call_in_batches("HDEL", k.templates, members)'
+    "a mapping stays open after its undo was added": Bug(
+        "includes/make_undos.lua", "undo_mappings.close(k, closed)"
+    ),
+    "a restored group forgets which members have an undo": Bug(
+        "includes/restore_hash.lua", 'undo_mappings.restore(k, redis.call("HVALS", k.undo))'
+    ),
+    "a restored group undoes members again": Bug(
+        "includes/restore_hash.lua", 'redis.call("HVALS", k.undo)', "{}"
+    ),
+    "a restored group forgets that starting is enough for an undo": Bug(
+        "includes/undo_mappings.lua", 'string.sub(members, n, n) == "2"', "false"
     ),
     "a member is undone that was removed and never ran": Bug(
         "includes/mark_members.lua",
@@ -90,6 +99,18 @@ BUGS = {
     "work that is left is not put on the wake-up list": Bug(
         "includes/park.lua", "if more then", "if false then"
     ),
+    "a foreign job takes the place of a member": Bug(
+        "includes/complete.lua", 'if not status or status == "cancelled" then return end'
+    ),
+    "a group completes although a member is missing": Bug(
+        "includes/complete.lua", "completed = #done", "completed = #done > 0 and total or 0"
+    ),
+    "a group that completed is not parked": Bug(
+        "settle_wakeups.lua", 'call_in_batches("ZADD", parked, completed)'
+    ),
+    "members of a group that completed are not sealed": Bug(
+        "includes/complete.lua", "mark_members(k, done)"
+    ),
     "an entry stays on the wake-up list": Bug(
         "includes/park.lua",
         'if token ~= "" then redis.call("LREM", k.wakeups, 1, token) end',
@@ -115,8 +136,8 @@ BUGS = {
     ),
     "a failed job goes as if it had completed": Bug(
         "includes/apply_retention.lua",
-        'set, keep = "failed", entry.on_fail',
-        'set, keep = "failed", entry.on_complete',
+        'set == "failed" and "on_fail"',
+        'set == "failed" and "on_complete"',
     ),
     "a removed group leaves its undos behind": Bug(
         "remove_group.lua", "remove_jobs(k.undo, ledgers.undos(k, prefix).list())"
@@ -329,7 +350,7 @@ BUGS = {
     ),
     "an ended group whose hash was deleted is restored": Bug(
         "includes/settle_and_park.lua",
-        'if redis.call("ZSCORE", k.ended, gid) then',
+        'if redis.call("HEXISTS", parent, "ended") == 1 then',
         "if false then",
     ),
     "an ended group whose hash was deleted leaves its ledger": Bug(

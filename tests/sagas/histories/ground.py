@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from jobgroup.model.names import LEDGER_QUEUE
 from jobgroup.store.scripts import FOLDER, Script, load
 from jobgroup.store.store import Store
+from testbed.servers.redis_kinds import master_of
 from tests.sagas.histories import instant
 from tests.sagas.histories.look import Looker
 from tests.sagas.histories.node_queue import NodeClient, NodeHolder, NodeQueue
@@ -56,7 +57,7 @@ def ground(
     redis_url: str, prefix: str, workshop: Path, lua: Path = FOLDER, flavour: str = "python"
 ) -> Iterator[Ground]:
     """Create the shared parts for worlds that run the scripts of a folder, with a stock client."""
-    redis = instant.connect(redis_url)
+    redis = instant.connect(redis_url, prefix)
     kits = {}
     for budget in BUDGETS:
         folder = with_budget(lua, workshop / str(budget), budget)
@@ -77,7 +78,9 @@ def stock_queues(
         connection = StockConnection(redis)
         yield {name: StockQueue(connection, prefix, name) for name in QUEUES}
         return
-    client = NodeClient(flavour, redis_url, prefix)
+    # On a Cluster, BullMQ for Node neither removes orphans nor deletes all keys of a queue. So it
+    # uses the server that has the keys, as the other clients of a history do.
+    client = NodeClient(flavour, master_of(redis_url, prefix), prefix)
     try:
         yield {name: NodeQueue(client, redis, prefix, name) for name in QUEUES}
     finally:

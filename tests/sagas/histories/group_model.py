@@ -155,6 +155,7 @@ class Group:
             self.requested = f"keys of the queue {self.queue} were deleted"
             self.failed_first, self.reason = False, ""
             for member in self.members:
+                member.unmapped = True
                 if member.book == "nowhere":
                     member.cancelled = member.unlisted = True
         if self.parentless:

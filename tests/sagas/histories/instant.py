@@ -10,6 +10,8 @@ from typing import Any, TypeVar, cast
 import redis
 from redis.asyncio import Redis
 
+from testbed.servers.redis_kinds import master_of
+
 T = TypeVar("T")
 
 
@@ -22,9 +24,11 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("the coroutine had to wait")
 
 
-def connect(url: str) -> Redis:
-    """Open a client for `run`."""
-    client = redis.Redis.from_url(url, decode_responses=True, encoding_errors="replace")
+def connect(url: str, prefix: str) -> Redis:
+    """Open a client for `run`, of the server that has the keys of a prefix now."""
+    client = redis.Redis.from_url(
+        master_of(url, prefix), decode_responses=True, encoding_errors="replace"
+    )
     return cast(Redis, _Instant(client))
 
 

@@ -146,6 +146,7 @@ class Member(Job):
     stuck: bool = False  # a call left it, doomed, in a list that is too long to search
     detached: bool = False  # somebody removed it from its parent
     unlisted: bool = False  # its group was restored without it
+    unmapped: bool = False  # its group was restored without its mapping
     recorded: bool = False  # the group's hash shows that it completed
     unkept: frozenset[str] = frozenset()  # places from which retention removes it
 
@@ -194,5 +195,12 @@ class Member(Job):
 
 
 def undo_of(member: Member) -> Job:
-    """Return the undo of a member: two attempts, the second after a long delay."""
-    return Job(f"{member.id}-undo", f"{member.queue}:compensation", attempts=2, backoff=True)
+    """Return the undo of a member: two attempts, the second after a long delay.
+
+    Without the mapping, nothing is added to the queue, so the undo is missing.
+    """
+    undo = Job(f"{member.id}-undo", f"{member.queue}:compensation", attempts=2, backoff=True)
+    if member.unmapped:
+        undo.place, undo.book = "gone", "nowhere"
+        undo.history.clear()
+    return undo

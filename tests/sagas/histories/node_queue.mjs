@@ -6,9 +6,9 @@ import { createInterface } from "node:readline";
 const [, , flavour, url, prefix, workerOptions] = process.argv;
 const require = createRequire(new URL("../../../testbed/workers/", import.meta.url));
 const { Queue, UnrecoverableError, Worker, removeAllQueueData } = require(flavour);
-const { Redis } = require("ioredis");
+const { open } = await import(new URL("../../../testbed/workers/connections.mjs", import.meta.url));
 
-const connection = new Redis(url, { maxRetriesPerRequest: null });
+const connection = open(url);
 const workers = new Map();
 const held = new Map();
 const troubles = [];

@@ -158,3 +158,16 @@ def test_undos_are_restored_after_a_worker_took_the_wake_up_of_their_deleted_par
     history.resync()
     assert history.world.groups["g0"].state == "FAILED"
     history.teardown()
+
+
+def test_a_started_member_is_counted_after_the_hash_and_then_the_parent_were_deleted(
+    history: History,
+) -> None:
+    history.begin(budget=1, definition=[MEMBER, {**MEMBER, "queue": "b", "when": "Started"}])
+    history.finish_stolen(completes=False, kept=False, n=0)
+    history.run_out_of_time(n=0)
+    history.delete_keys(queue="a")
+    history.take(queue="b")
+    history.complete_and_resync(n=0)
+    history.delete_parent(n=0, undos=False)
+    history.teardown()

@@ -180,8 +180,10 @@ class World(Checks):
 
     def note_settled(self, group: Group, request: str, more: bool, patient: bool = True) -> None:
         """Settle a group in the model, with the choices that the scripts made."""
+        # An undo whose mapping was lost is only in the ledger.
+        undos = {*self.undos_added, *(job_id for job_id, _ in self.seen.books)}
         chosen = Chosen(
-            undone={job.removesuffix("-undo") for job in self.undos_added},
+            undone={job.removesuffix("-undo") for job in undos if job.endswith("-undo")},
             hashed=self.seen.hashed,
             missed=self.seen.missed,
             stuck=self.seen.stuck,

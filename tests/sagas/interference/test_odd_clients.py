@@ -263,6 +263,7 @@ async def test_an_event_without_a_job_does_not_stop_the_hints(sagas: Sagas, redi
 async def test_a_newer_group_without_its_parent_is_not_restored(
     sagas: Sagas, redis: Redis, prefix: str
 ) -> None:
+    await sagas.stop()
     order = await sagas.add(job("charge"))
     key, parent = (
         f"{prefix}:payments:groups:{order.group_id}",

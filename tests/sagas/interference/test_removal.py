@@ -7,17 +7,18 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from jobgroup import Driver, JobGroups
+from jobgroup import Driver, JobGroups, connect
 from testbed.servers.redis import RedisServer
+from testbed.servers.redis_kinds import prefix_for
 from testbed.servers.stock import StockClient, fails_for_good
 from testbed.support.fixtures import ClientStarter, QueueNamer
 from testbed.support.sagas import Sagas, delete_residue, job, reached, undo
 
 
 async def test_the_keys_of_queues_that_only_groups_used_go_with_the_group(
-    redis_url: str, prefix: str, redis: Redis
+    redis_url: str, worker_url: str, prefix: str, redis: Redis
 ) -> None:
-    client = await StockClient.start("python", redis_url, prefix)
+    client = await StockClient.start("python", worker_url, prefix)
     async with JobGroups.connect(redis_url, prefix) as groups:
         jobs = [job("charge", f"queue-{n}") for n in range(250)]
         order = await groups.add_group("order", jobs, {"charge": undo("refund")})
@@ -39,9 +40,9 @@ async def test_the_keys_of_queues_that_only_groups_used_go_with_the_group(
 
 @pytest.mark.parametrize("flavour", ["bullmq5", "bullmq6"])
 async def test_a_queue_that_a_node_client_opened_keeps_only_its_settings(
-    redis_url: str, prefix: str, redis: Redis, flavour: str
+    redis_url: str, worker_url: str, prefix: str, redis: Redis, flavour: str
 ) -> None:
-    client = await StockClient.start(flavour, redis_url, prefix)
+    client = await StockClient.start(flavour, worker_url, prefix)
     async with JobGroups.connect(redis_url, prefix) as groups:
         await client.manage("payments", "getJobCounts")
         order = await groups.add_group("order", [job("charge")])
@@ -136,11 +137,12 @@ async def test_a_group_is_removed_from_a_full_redis(tmp_path: Path) -> None:
             assert await groups.store.redis.exists(f"bull:_jobgroups:tomb:{order.group_id}") == 1
 
 
-@pytest.mark.parametrize("prefix", ['a"b', "a\\b", "a/b"])
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a/b"])
 async def test_a_prefix_may_contain_quotes(
-    redis_url: str, prefix: str, redis: Redis, flavour: str
+    redis_url: str, worker_url: str, admin_url: str, name: str, flavour: str
 ) -> None:
-    client = await StockClient.start(flavour, redis_url, prefix)
+    prefix = prefix_for(redis_url, name)
+    client = await StockClient.start(flavour, worker_url, prefix)
     async with JobGroups.connect(redis_url, prefix) as groups:
         order = await groups.add_group(
             "order", [job("charge"), job("reserve", "inventory")], {"charge": undo("refund")}
@@ -155,7 +157,8 @@ async def test_a_prefix_may_contain_quotes(
         assert (await groups.wait_for_group(order.group_id, 60)).state == "FAILED"
         await client.end()
         await groups.remove_group(order.group_id)
-    # A pattern would take the backslash for an escape.
-    left = [key async for key in redis.scan_iter(count=1000) if key.startswith(f"{prefix}:")]
-    assert not [key for key in left if order.group_id in key and ":tomb:" not in key]
-    await redis.delete(*left)
+    async with connect(admin_url, prefix) as redis:
+        # A pattern would take the backslash for an escape.
+        left = [key async for key in redis.scan_iter(count=1000) if key.startswith(f"{prefix}:")]
+        assert not [key for key in left if order.group_id in key and ":tomb:" not in key]
+        await redis.delete(*left)

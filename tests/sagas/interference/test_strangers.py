@@ -40,10 +40,15 @@ async def test_a_worker_that_takes_wake_ups_loses_no_group(
 
 @pytest.mark.parametrize("kept", [1000, 0], ids=["keeps", "removes"])
 async def test_a_warning_names_the_worker_that_takes_wake_ups(
-    redis_url: str, prefix: str, redis: Redis, logged: Callable[[str], bool], kept: int
+    worker_url: str,
+    prefix: str,
+    redis: Redis,
+    operator_redis: Redis,
+    logged: Callable[[str], bool],
+    kept: int,
 ) -> None:
-    client = await StockClient.start("bullmq6", redis_url, prefix)
-    groups = JobGroups(Store(redis, prefix))
+    client = await StockClient.start("bullmq6", worker_url, prefix)
+    groups = JobGroups(Store(operator_redis, prefix))
     order = await groups.add_group("order", [job("charge")])
     await client.work("payments")
     await client.heard("completed", name="charge")

@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from jobgroup.model import names
 from jobgroup.store.reviews import Cursor, Hints
+from testbed.servers.redis_kinds import is_cluster
 from testbed.servers.stock import StockClient, fails, fails_for_good, hangs, returns
 from testbed.support.fixtures import ClientStarter, QueueNamer
 from testbed.support.sagas import GROUP_EVENTS, Sagas, job, undo
@@ -155,13 +156,19 @@ async def test_a_group_whose_owning_queue_was_deleted_is_given_up_or_deleted(
         await client.work("payments")
         await sagas.ends(order.group_id)
         await client.heard("completed", name="charge")
+    await sagas.stop()  # it might find a part of the keys deleted
     await delete_keys(redis, f"{prefix}:payments:*")
     await client.work("inventory:compensation")
     await sagas.driver.resync()
     if running:
+        sagas.drive()
         ended = await sagas.ends(order.group_id)
-        assert (ended.state, ended.name, ended.undone_count) == ("FAILED", "order", 1)
+        # The mapping was deleted with the hash: a person has to undo the member.
+        assert (ended.state, ended.name) == ("FAILED_COMPENSATION", "order")
+        assert (ended.undo_count, ended.undo_failed_count) == (1, 1)
         assert ended.reason == "removed from its queue"
+        jobs = {each.queue_name: each for each in await sagas.groups.get_group_jobs(order.group_id)}
+        assert (jobs["inventory"].status, jobs["inventory"].undo) == ("completed", "failed")
     else:
         assert await sagas.groups.get_group_state(order.group_id) is None
         assert await sagas.keys(f"_jobgroups:{order.group_id}*") == []
@@ -259,8 +266,10 @@ async def test_a_group_that_lost_its_hash_is_announced_once(
 
 
 async def test_failed_undos_survive_the_removal_of_orphans(
-    sagas: Sagas, start_client: ClientStarter
+    sagas: Sagas, start_client: ClientStarter, redis_url: str
 ) -> None:
+    if is_cluster(redis_url):
+        pytest.skip("in a Cluster, BullMQ looks for orphans on any one of the nodes")
     client = await start_client("bullmq6")
     order = await sagas.add(
         job("charge"), job("reserve", "inventory"), undos={"charge": undo("refund", attempts=1)}

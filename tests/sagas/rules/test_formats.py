@@ -18,7 +18,7 @@ from testbed.support.sagas import Sagas, delete_residue, job, reached, undo
 
 
 @pytest.fixture
-def older(redis: Redis, prefix: str, tmp_path: Path) -> Store:
+def older(operator_redis: Redis, prefix: str, tmp_path: Path) -> Store:
     """Return a store whose highest known format is lower by one."""
     folder = tmp_path / "lua"
     shutil.copytree(FOLDER, folder)
@@ -26,7 +26,7 @@ def older(redis: Redis, prefix: str, tmp_path: Path) -> Store:
     text = formats.read_text()
     assert text.count("highest = 1") == 1
     formats.write_text(text.replace("highest = 1", "highest = 0"))
-    return Store(redis, prefix, folder)
+    return Store(operator_redis, prefix, folder)
 
 
 async def test_every_call_refuses_a_newer_format(sagas: Sagas, older: Store) -> None:
@@ -61,9 +61,9 @@ async def test_a_format_that_is_no_number_is_refused(sagas: Sagas, redis: Redis)
 
 
 async def test_an_older_driver_moves_no_group_and_disturbs_no_newer_driver(
-    redis_url: str, prefix: str, older: Store
+    redis_url: str, worker_url: str, redis: Redis, prefix: str, older: Store
 ) -> None:
-    client = await StockClient.start("bullmq6", redis_url, prefix)
+    client = await StockClient.start("bullmq6", worker_url, prefix)
     async with JobGroups.connect(redis_url, prefix) as groups:
         nodes = [
             await groups.add_group("order", [job("charge")], {"charge": undo("refund")})
@@ -77,35 +77,35 @@ async def test_an_older_driver_moves_no_group_and_disturbs_no_newer_driver(
         await behind.drain()
         assert await behind.resync() == 0
         wakeups = names.wakeups_key(prefix)
-        assert await groups.store.redis.llen(wakeups) == 60
+        assert await redis.llen(wakeups) == 60
         for node in nodes:
             key = f"{prefix}:payments:groups:{node.group_id}"
-            assert await groups.store.redis.hget(key, "state") == "ACTIVE"
+            assert await redis.hget(key, "state") == "ACTIVE"
         assert not errors
 
         # The newer driver is woken once; the older one does not take the marker again and again.
         marker = names.marker_key(prefix)
-        assert await groups.store.redis.zscore(marker, "0") == 0
-        await groups.store.redis.delete(marker)
+        assert await redis.zscore(marker, "0") == 0
+        await redis.delete(marker)
         await behind.drain()
-        assert not await groups.store.redis.exists(marker)
+        assert not await redis.exists(marker)
 
         await Driver(groups.store).drain()
         for node in nodes:
             assert (await reached(groups.store, node.group_id, ended=True)).state == "COMPLETED"
             await groups.remove_group(node.group_id)
         await client.end()
-        await delete_residue(groups.store.redis, prefix)
+        await delete_residue(redis, prefix)
 
 
 async def test_an_older_driver_reads_many_newer_groups_more_and_more_seldom(
-    redis: Redis, prefix: str, older: Store, monkeypatch: pytest.MonkeyPatch
+    redis: Redis, operator_redis: Redis, prefix: str, older: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(now=0.0)
     clock.monotonic = lambda: clock.now
     monkeypatch.setattr("jobgroup.driver.time", clock)
     monkeypatch.setattr("jobgroup.driver.backoff", lambda failures: 10.0 * failures)
-    store = Store(redis, prefix)
+    store = Store(operator_redis, prefix)
     for n in range(3 * BATCH):
         plan = plan_group(parse_group("order", [job("charge")]), f"order-{n}")
         assert await store.create([plan]) == [True]

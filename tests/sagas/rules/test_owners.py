@@ -190,7 +190,7 @@ async def test_a_released_group_is_removed_after_its_undos_by_any_driver(
     await sagas.ends("mine")
     counts = Counts()
     # Another driver than the one that settled it: that one may be gone.
-    successor = Driver(Store(sagas.redis, sagas.prefix, observer=counts))
+    successor = Driver(Store(sagas.groups.store.redis, sagas.prefix, observer=counts))
     await successor.resync()
     assert await sagas.groups.store.read("mine") is None
     assert counts.removed == 1
@@ -215,7 +215,7 @@ async def test_a_released_group_whose_compensation_failed_is_kept(
 
 async def test_a_group_is_counted_once_however_often_it_is_released(sagas: Sagas) -> None:
     counts = Counts()
-    store = Store(sagas.redis, sagas.prefix, observer=counts)
+    store = Store(sagas.groups.store.redis, sagas.prefix, observer=counts)
     await store.create([owned("mine", job("charge"))])
     for _ in range(2):
         assert await store.orphan("mine", release=True) is True
@@ -243,7 +243,7 @@ async def test_a_released_group_of_which_nothing_is_left_is_forgotten(sagas: Sag
 
 async def test_a_group_that_another_driver_removed_is_not_counted(sagas: Sagas) -> None:
     counts = Counts()
-    store = Store(sagas.redis, sagas.prefix, observer=counts)
+    store = Store(sagas.groups.store.redis, sagas.prefix, observer=counts)
     await store.create([owned("mine", job("charge"))])
     await store.orphan("mine", release=True)
     await store.cancel("mine")
@@ -349,7 +349,7 @@ async def test_a_group_is_created_once_if_redis_has_only_some_scripts(
         def groups_created(self, count: int) -> None:
             made.append(count)
 
-    store = Store(sagas.redis, sagas.prefix, observer=Counting())
+    store = Store(sagas.groups.store.redis, sagas.prefix, observer=Counting())
     await sagas.redis.script_flush()
     await sagas.redis.script_load(load(known).source)
     found = await store.create_and_read(owned("mine", job("charge"), job("ship")))

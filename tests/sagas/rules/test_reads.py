@@ -18,17 +18,17 @@ PREFIX = "bull"
 
 
 @pytest.fixture
-async def lone_client(redis_url: str, prefix: str, flavour: str) -> AsyncIterator[StockClient]:
+async def lone_client(worker_url: str, prefix: str, flavour: str) -> AsyncIterator[StockClient]:
     """Start a stock client without a driver."""
-    client = await StockClient.start(flavour, redis_url, prefix)
+    client = await StockClient.start(flavour, worker_url, prefix)
     yield client
     await client.end()
 
 
 @pytest.fixture
-async def groups(redis: Redis, prefix: str) -> AsyncIterator[JobGroups]:
+async def groups(redis: Redis, operator_redis: Redis, prefix: str) -> AsyncIterator[JobGroups]:
     """Return the groups of a test without a driver; all keys are deleted afterwards."""
-    yield JobGroups(Store(redis, prefix))
+    yield JobGroups(Store(operator_redis, prefix))
     await redis.delete(*[key async for key in redis.scan_iter(f"{prefix}:*")])
 
 

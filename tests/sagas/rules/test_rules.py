@@ -17,6 +17,8 @@ from jobgroup import (
     RedisStateLostError,
     RefusedError,
 )
+from jobgroup.model import names
+from jobgroup.store.scripts import load
 from testbed.servers.stock import StockClient, fails, fails_for_good, hangs, returns
 from testbed.support.fixtures import ClientStarter
 from testbed.support.sagas import GROUP_EVENTS, Sagas, job, undo
@@ -200,18 +202,20 @@ async def test_a_foreign_job_does_not_replace_a_removed_member(
     sagas: Sagas, start_client: Callable[[str], Awaitable[StockClient]]
 ) -> None:
     client = await start_client("bullmq6")
+    await sagas.stop()  # its first resync would notice the removal at once
     order = await sagas.add(job("charge"), job("reserve", "inventory"), job("pack", "parcels"))
     family = {"id": order.group_id, "queue": f"{sagas.prefix}:_jobgroups"}
+    await client.work("payments")
+    await client.heard("completed", name="charge")
     await client.manage("parcels", "remove", order.jobs[2].job_id)
     await client.work("mails")
     await client.add("mails", "forged", parent=family, removeOnComplete=True)
     await client.heard("completed", name="forged")
-    await client.work("payments")
-    await client.heard("completed", name="charge")
     await sagas.driver.resync()
     found = await sagas.reaches(order.group_id, completed_count=1, failed_count=1)
     assert found.failed_job_id == order.jobs[2].job_id
     assert len(await sagas.statuses(order.group_id)) == 3
+    sagas.drive()
     await sagas.ends(order.group_id)
 
 
@@ -349,7 +353,7 @@ async def test_an_existing_member_refuses_the_whole_group(sagas: Sagas) -> None:
         ),
         *("payments:groups", "payments:groups:order-1", "payments:groups:order-1:jobs"),
         *("_jobgroups:waiting-children", "_jobgroups:order-1"),
-        *("_jobgroups:order-1:dependencies", "_jobgroups:order-1:undos"),
+        "_jobgroups:order-1:dependencies",
     ],
 )
 async def test_a_key_of_another_type_refuses_the_whole_group(
@@ -390,3 +394,33 @@ async def held(sagas: Sagas, queue: str) -> list[str]:
     """Return the jobs that were added to a paused queue, in the order of workers."""
     found = await sagas.redis.zrange(f"{sagas.prefix}:{queue}:prioritized", 0, -1)
     return [str(job) for job in found]
+
+
+async def test_a_group_that_ends_in_the_millisecond_of_its_failure_was_compensating(
+    sagas: Sagas, start_client: Callable[[str], Awaitable[StockClient]]
+) -> None:
+    await sagas.stop()
+    client = await start_client("bullmq6")
+    order = await sagas.add(job("charge"), job("reserve", "inventory"))
+    await client.work("inventory", {"reserve": hangs(fails_for_good())})
+    await client.heard("started", name="reserve")
+    await client.work("payments", {"charge": fails_for_good()})
+    await client.heard("failed", name="charge")
+    redis, parent = sagas.redis, names.parent_key(sagas.prefix, order.group_id)
+    settle = load("settle_group")
+    await redis.script_load(settle.source)
+    slots = {"parent": parent, "prefix": sagas.prefix, "gid": order.group_id, "request": ""}
+    call = settle.command(**slots, grace=300_000, queue="", snapshot=0)
+    key = order.jobs[1].job_key
+    # In a transaction, the clock of Redis stands still.
+    async with redis.pipeline() as pipeline:
+        pipeline.execute_command(*call)
+        pipeline.srem(f"{parent}:dependencies", key)
+        pipeline.zadd(f"{parent}:unsuccessful", {key: 1})
+        pipeline.hset(key, mapping={"finishedOn": 1, "failedReason": "x"})
+        pipeline.execute_command(*call)
+        await pipeline.execute()
+    found = await sagas.read(order.group_id)
+    assert (found.state, found.was_compensating) == ("FAILED", True)
+    await client.release("reserve")
+    await client.heard("failed", name="reserve")

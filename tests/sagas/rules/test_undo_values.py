@@ -27,9 +27,9 @@ QUEUES = ("a", "b")
 
 
 @pytest.fixture
-def client(redis_url: str, prefix: str) -> Iterator[Redis]:
-    """Open a blocking client."""
-    redis = instant.connect(redis_url)
+def client(admin_url: str, prefix: str) -> Iterator[Redis]:
+    """Open a blocking client, which is not one of the project: it may do everything."""
+    redis = instant.connect(admin_url, prefix)
     yield redis
     run(clear(redis, prefix))
     run(redis.aclose())

@@ -54,9 +54,11 @@ NAMES = {f"customresourcedefinition.apiextensions.k8s.io/{name}" for name in ins
 def test_what_a_run_installed_is_removed(cluster: ApiServer) -> None:
     assert installation.refuse_others() == []
     install(cluster)
+    assert installation.is_installed()
     installation.remove([])
     assert crds(cluster) == set()
     assert cluster.user.get("Namespace", installation.NAMESPACE) is None
+    assert not installation.is_installed()
 
 
 def test_crds_that_were_there_before_are_left(cluster: ApiServer) -> None:

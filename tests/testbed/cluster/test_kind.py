@@ -27,7 +27,11 @@ ProgramMaker = Callable[[str, str], None]
 # Its images are files in a folder. `import` prints the id of an image without a name.
 DOCKER = """
 case "$1 $2" in
-  "image inspect") test -e "$IMAGES/$(echo "$3" | tr / _)" ;;
+  "image inspect")
+    case "$3" in
+      --format*) echo "map[$LABELS]" ;;
+      *) test -e "$IMAGES/$(echo "$3" | tr / _)" ;;
+    esac ;;
   "pull --quiet") test -n "$REGISTRY" ;;
   import*) cat > /dev/null; ${IMPORT:-echo sha256:made} ;;
   tag*) : > "$IMAGES/$(echo "$3" | tr / _)" ;;
@@ -111,6 +115,15 @@ def test_an_image_is_made_once(docker: Docker, calls: Path) -> None:
     calls.write_text("")
     assert obtain(docker) == "made:1"
     assert set(verbs(calls)) == {"image"}, "the second run must not pull or build"
+
+
+@pytest.mark.parametrize(("labels", "wanted"), [("", "published:1"), (builders.LABEL, "made:1")])
+def test_an_image_that_was_made_here_under_a_published_name_is_made_again(
+    docker: Docker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, labels: str, wanted: str
+) -> None:
+    monkeypatch.setenv("LABELS", labels)
+    (tmp_path / "images/published:1").touch()
+    assert obtain(docker) == wanted
 
 
 def test_an_incomplete_image_gets_no_tag(
@@ -448,6 +461,51 @@ class TestRun:
         printed = [line for line in said.out.splitlines() if line.startswith("  ")]
         assert [line for line in printed if line.strip()[0].isalpha()] == (ways if keep else [])
         assert ("The cluster is kept." in said.out) == keep
+
+    @pytest.mark.parametrize("installed", [True, False])
+    def test_an_operator_of_an_earlier_run_stays(
+        self, programs: ProgramMaker, monkeypatch: pytest.MonkeyPatch, installed: bool
+    ) -> None:
+        programs("kubectl", KUBECTL)
+        removed: list[list[str]] = []
+        for name, value in {
+            "E2E_CLUSTER": "existing",
+            "E2E_CONTEXT": "kind-mine",
+            **IMAGES,
+        }.items():
+            monkeypatch.setenv(name, value)
+        # The run changes these variables; monkeypatch restores them after the test.
+        for name in ("KUBECONFIG", "KUBECACHEDIR"):
+            monkeypatch.setenv(name, "")
+        monkeypatch.setattr(installation, "refuse_others", lambda: ["a CRD"])
+        monkeypatch.setattr(installation, "is_installed", lambda: installed)
+        monkeypatch.setattr(installation, "remove", removed.append)
+        monkeypatch.setattr(e2e, "_stories", lambda *_: 0)
+        assert e2e.main([]) == 0
+        assert removed == ([] if installed else [["a CRD"]])
+
+    def test_a_cluster_of_others_is_refused_before_images_are_made(
+        self,
+        programs: ProgramMaker,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        programs("kubectl", KUBECTL)
+        for name in IMAGES:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in {"E2E_CLUSTER": "existing", "E2E_CONTEXT": "kind-mine"}.items():
+            monkeypatch.setenv(name, value)
+        for name in ("KUBECONFIG", "KUBECACHEDIR"):
+            monkeypatch.setenv(name, "")
+
+        def refuse() -> None:
+            raise Unavailable("the cluster has objects of others")
+
+        monkeypatch.setattr(installation, "refuse_others", refuse)
+        monkeypatch.setattr(kind, "made_images", lambda _: pytest.fail("images were made"))
+        monkeypatch.setattr(engine, "running", lambda: pytest.fail("an engine was asked for"))
+        assert e2e.main([]) == 2
+        assert capsys.readouterr().err == "the cluster has objects of others\n"
 
     def test_an_interrupt_ends_the_run_but_not_the_clean_up(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

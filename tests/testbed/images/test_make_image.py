@@ -1,4 +1,4 @@
-"""`make image`: the builder, the content of the build's context, and errors.
+"""`make image` and its siblings: builder, names, the content of the build's context, and errors.
 
 Scripts replace docker and buildah, and record their calls. The end-to-end tests build the image and
 check its content.
@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 
 from jobgroup import __version__
+from testbed.build import binaries
 from testbed.cluster import engine
 from testbed.cluster.engine import Engine
 from testbed.images import make_image, project
 
 NAME = f"jobgroup-operator:{__version__}"
-# It has the base image only. A build stores the names of all files in its context.
+# It has the published images only. A build stores the names of all files in its context.
 TOOL = """
 case "$1 $2" in
   "info "*) test -n "$ENGINE" ;;
-  "image inspect"|"inspect --type=image") test "$3" = python:3.11-slim-bookworm ;;
+  "image inspect"|"inspect --type=image")
+    case "$3" in --format*) echo "map[]" ;; jobgroup/*) false ;; esac ;;
   "build "*) for context; do :; done; (cd "$context" && find . -type f) > "$FILES" ;;
   "images --format={{.Size}}") echo 52MB; echo 52MB ;;
 esac"""
@@ -33,10 +35,12 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     wheels.mkdir()
     (wheels / "some.whl").touch()
     monkeypatch.setattr(project, "wheels", lambda lock: wheels)
+    monkeypatch.setattr(project, "npm_cache", lambda lock: wheels)
+    monkeypatch.setattr(project, "npm_registry", lambda: "https://npm.shop")
     monkeypatch.setattr(make_image, "ROOT", tmp_path)
     monkeypatch.setenv("JOBGROUP_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FILES", str(tmp_path / "files"))
-    for name in ("IMAGE", "BASE", "BUILDER", "ENGINE"):
+    for name in ("IMAGE", "BASE", "BUILDER", "ENGINE", "REGISTRY", "CLUSTER"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "bin").mkdir()
     # PATH has no other folder, because the machine may have docker or buildah.
@@ -130,6 +134,83 @@ def test_a_temporary_engine_leaves_a_file(
     archive = calls.with_name("build") / f"jobgroup-operator-{__version__}.tar"
     assert f"docker save --output {archive} {NAME}" in calls.read_text()
     assert f"docker load --input {archive}" in capsys.readouterr().out
+
+
+def test_every_image_gets_the_name_that_the_chart_and_the_example_use(
+    tool: Callable[..., None], calls: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool("docker")
+    assert make_image.main("images") == 0
+    names = [line.split(": ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert names == [NAME, "redis:7", "order-workers:node", "order-workers:python"]
+    tagged = [line.split()[-1] for line in calls.read_text().splitlines() if " tag " in line]
+    assert tagged == [NAME, "order-workers:node", "order-workers:python"]
+
+
+@pytest.mark.parametrize("registry", ["registry.shop", "registry.shop/"])
+def test_every_image_is_pushed_to_the_registry(
+    tool: Callable[..., None], calls: Path, monkeypatch: pytest.MonkeyPatch, registry: str
+) -> None:
+    tool("docker")
+    monkeypatch.setenv("REGISTRY", registry)
+    assert make_image.main("push") == 0
+    said = calls.read_text().splitlines()
+    pushed = [line.split()[-1] for line in said if line.startswith("docker push ")]
+    others = ["redis:7", "order-workers:node", "order-workers:python"]
+    assert pushed == [f"registry.shop/{name}" for name in (NAME, *others)]
+
+
+def test_a_push_needs_a_registry(
+    tool: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool("docker")
+    assert make_image.main("push") == 2
+    sentence = "make push: REGISTRY is not set; name yours: make push REGISTRY=registry.shop\n"
+    assert capsys.readouterr().err == sentence
+
+
+@pytest.fixture
+def clusters(calls: Path, tool: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Provide an engine with the kind cluster `shop`."""
+    for name in ("docker", "kind", "kubectl"):
+        tool(name)
+    answers = {"kind": "echo shop", "kubectl": 'echo "$CONTEXT"'}
+    for name, answer in answers.items():
+        program = calls.with_name("bin") / name
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >> {calls}\n{answer}\n')
+    monkeypatch.setattr(binaries, "find", lambda name: {name: calls.with_name("bin") / name})
+
+
+@pytest.mark.usefixtures("clusters")
+@pytest.mark.parametrize(("context", "named"), [("kind-shop", ""), ("production", "shop")])
+def test_every_image_is_loaded_into_the_kind_cluster(
+    calls: Path, monkeypatch: pytest.MonkeyPatch, context: str, named: str
+) -> None:
+    monkeypatch.setenv("CONTEXT", context)
+    monkeypatch.setenv("CLUSTER", named)
+    assert make_image.main("load") == 0
+    (loaded,) = [line for line in calls.read_text().splitlines() if "docker-image" in line]
+    images = f"{NAME} redis:7 order-workers:node order-workers:python"
+    assert loaded == f"kind load docker-image --name shop {images}"
+
+
+@pytest.mark.usefixtures("clusters")
+@pytest.mark.parametrize(
+    ("context", "sentence"),
+    [
+        ("production", "The current context is production, which is not a kind cluster; "),
+        ("kind-bank", "There is no kind cluster bank; create it: kind create cluster --name bank"),
+    ],
+)
+def test_images_are_loaded_into_no_other_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    context: str,
+    sentence: str,
+) -> None:
+    monkeypatch.setenv("CONTEXT", context)
+    assert make_image.main("load") == 2
+    assert capsys.readouterr().err.startswith(f"make load: {sentence}")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The Redis of the tests: private, on a free port, and stopped when its owner ends."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -8,14 +9,22 @@ import sys
 from pathlib import Path
 
 import pytest
-from redis import Redis
+from redis import Redis, exceptions
 
 from testbed import ROOT
 from testbed.servers import processes
+from testbed.servers.certificates import Authority
 from testbed.servers.processes import is_running
-from testbed.servers.redis import RedisServer, find_redis
+from testbed.servers.redis import DEBIAN, VERSIONS, RedisServer, find_redis
 from testbed.support.errors import Unavailable
 from testbed.support.waiting import wait_for
+
+SPECIAL = "p@ss"
+
+
+def require_debian(version: str) -> None:
+    if version in DEBIAN and shutil.which("apt-get") is None:
+        pytest.skip("this version is only in packages of Debian, which apt-get downloads")
 
 
 def test_it_serves_and_stops(tmp_path: Path) -> None:
@@ -23,6 +32,54 @@ def test_it_serves_and_stops(tmp_path: Path) -> None:
         assert client.ping()
         pid = server.pid
     assert not is_running(pid)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_runs_with_its_client(tmp_path: Path, version: str) -> None:
+    require_debian(version)
+    with RedisServer(tmp_path, version=version) as server:
+        info = server.call("INFO", "server")
+        assert info.get("valkey_version", info["redis_version"]).startswith(version[-3:])
+        client = next(find_redis(version).parent.glob("*-cli"))
+        asked = [str(client), "-p", str(server.port), "PING"]
+        assert subprocess.run(asked, capture_output=True, text=True, check=True).stdout == "PONG\n"
+
+
+def test_an_unknown_version_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(Unavailable, match=r"no Redis 5.0 here; use one of 6.2, 7.0, 8.0, valkey"):
+        find_redis("5.0")
+
+
+def test_a_password_and_tls_are_required(tmp_path: Path) -> None:
+    require_debian("8.0")
+    authority = Authority(tmp_path, "ours")
+    with RedisServer(tmp_path, version="8.0", password=SPECIAL, authority=authority) as server:
+        with Redis.from_url(server.url) as client:
+            assert client.ping()
+        with (
+            Redis.from_url(server.url.replace("p%40ss", "other")) as client,
+            pytest.raises(exceptions.AuthenticationError),
+        ):
+            client.ping()
+        with (
+            Redis.from_url(server.url.replace("rediss", "redis").partition("?")[0]) as client,
+            pytest.raises(exceptions.ConnectionError),
+        ):
+            client.ping()
+
+
+def test_a_frozen_server_answers_again_once_it_is_thawed(tmp_path: Path) -> None:
+    with (
+        RedisServer(tmp_path) as server,
+        Redis.from_url(server.url, socket_timeout=0.2, retry=None) as client,
+    ):
+        server.freeze()
+        with pytest.raises(exceptions.TimeoutError):
+            client.ping()
+        server.thaw()
+        assert client.ping()
+        server.freeze()
+    assert not is_running(server.pid)
 
 
 def test_a_crash_loses_everything_unless_it_is_persistent(tmp_path: Path) -> None:

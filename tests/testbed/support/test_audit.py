@@ -56,6 +56,16 @@ def test_unused_and_missing_grants_are_named() -> None:
     assert audit.missing(granted, called) == ["get secrets key in shop"]
 
 
+def test_a_call_that_a_grant_for_one_name_allows_uses_no_other_grant() -> None:
+    any_name = Grant("patch", "apps", "deployments/scale", "shop")
+    web = Call("patch", "apps", "deployments/scale", "shop", "web")
+    api = Call("patch", "apps", "deployments/scale", "shop", "api")
+    granted = {any_name, SCALE}
+    assert audit.unused(granted, [web]) == ["patch deployments/scale.apps in shop"]
+    assert audit.unused(granted, [web, api]) == []
+    assert audit.unused({any_name}, [web]) == []
+
+
 def role(kind: str, name: str, *rules: dict[str, Any], **meta: str) -> dict[str, Any]:
     return {"kind": kind, "metadata": {"name": name, **meta}, "rules": list(rules)}
 
