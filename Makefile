@@ -16,7 +16,7 @@ export no_proxy := $(if $(no_proxy),$(no_proxy)$(comma))127.0.0.1,localhost
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: install
 install: $(VENV)/.installed ## Install or build what lint and the tests need (about 10 minutes the first time)
@@ -60,6 +60,10 @@ generate: install ## Generate deploy/crds/, the reference pages, the saga table 
 	@$(BIN)/python -m jobgroup.crd.reference docs
 	@$(BIN)/python -m testbed.support.chart deploy/helm
 
+.PHONY: freeze
+freeze: install ## Write the groups in every state that tests/sagas/frozen lacks for the stored format; no file twice
+	@exec $(LEASH) $(BIN)/python -m tests.sagas.frozen.freeze $(ARGS)
+
 .PHONY: picture
 picture: install ## Draw docs/demo.svg from a run of the demo
 	@exec $(LEASH) $(BIN)/python -m testbed.demo.picture docs/demo.svg
@@ -82,17 +86,44 @@ histories: export HISTORIES := $(or $(HISTORIES),2000)
 histories: install ## Check the rules in 2,000 random histories, where `make test` runs 300 (HISTORIES=, ARGS= for pytest)
 	@exec $(LEASH) $(BIN)/python -m pytest tests/sagas/histories/test_histories.py $(or $(ARGS),-n 2)
 
+.PHONY: redis-matrix
+redis-matrix: install ## Run the tests of sagas on each kind of Redis (KINDS=cluster,redis-8.0; CI=1: what CI runs; ARGS=)
+	@exec $(LEASH) $(BIN)/python -m testbed.matrix
+
+.PHONY: failover
+failover: export KILLS := $(or $(KILLS),50)
+failover: export AWAY := $(or $(AWAY),60)
+failover: install ## Kill 50 masters of Sentinel and of a Cluster under sagas, and more (KILLS=, AWAY= seconds, ARGS= for pytest)
+	@exec $(LEASH) $(BIN)/python -m pytest tests/sagas/failover -s -m "slow or not slow" $(ARGS)
+
 .PHONY: planted-bugs
 planted-bugs: install ## Plant bugs in the Lua scripts, one at a time, and check that the histories find each (slow)
 	@exec $(LEASH) $(BIN)/python -m pytest -m slow tests/sagas/histories/test_planted_bugs.py $(ARGS)
 
 .PHONY: bench
-bench: install ## Measure side by side with BullMQ and print ratios (about 15 minutes)
+bench: export ROWS := $(ROWS)
+bench: install ## Measure side by side with BullMQ, and print a summary (about 20 minutes; ROWS=memory,settling or help)
 	@exec $(LEASH) $(BIN)/python -m bench
+
+.PHONY: bench-compare
+bench-compare: $(VENV)/.installed ## Print what changed between the last two runs of `make bench` (OLD=, NEW= files)
+	@$(BIN)/python -m bench.compare $(OLD) $(NEW)
 
 .PHONY: image
 image: $(VENV)/.installed ## Build the operator's image with docker or buildah (IMAGE=, BASE=, BUILDER=)
-	@exec $(LEASH) $(BIN)/python -m testbed.images.make_image
+	@exec $(LEASH) $(BIN)/python -m testbed.images.make_image image
+
+.PHONY: images
+images: $(VENV)/.installed ## Build every image: operator, Redis, the example's workers (REGISTRY=, BASE=, BUILDER=)
+	@exec $(LEASH) $(BIN)/python -m testbed.images.make_image images
+
+.PHONY: push
+push: $(VENV)/.installed ## Build every image and push it to a registry (REGISTRY=, BASE=, BUILDER=)
+	@exec $(LEASH) $(BIN)/python -m testbed.images.make_image push
+
+.PHONY: load
+load: $(VENV)/.installed ## Build every image and load it into the kind cluster of the current context (CLUSTER=)
+	@exec $(LEASH) $(BIN)/python -m testbed.images.make_image load
 
 .PHONY: e2e
 e2e: install ## Run tests/e2e on a kind cluster (KEEP=1 keeps the cluster; ARGS= for pytest)
@@ -111,6 +142,6 @@ lock: install ## Resolve the dependencies and write the lock files
 
 .PHONY: clean
 clean: ## Remove what the other targets created in this folder
-	@rm -rf $(VENV) testbed/workers/node_modules build .coverage* .hypothesis operator/*.egg-info bench/results.json .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) testbed/workers/node_modules build .coverage* .hypothesis operator/*.egg-info bench/results .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 	@echo "Removed. Built binaries remain in $${JOBGROUP_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/jobgroup-operator}; delete that folder to rebuild them."
