@@ -26,6 +26,7 @@ def group(state: str = "ACTIVE", **fields: Any) -> GroupState:
         "failed_attempts": 0,
         "owner": "headless",
         "resource": "",
+        "records": (),
     }
     assert fields.keys() <= row.keys()
     return GroupState(id="g", name="order", state=state, **{**row, **fields})  # type: ignore[arg-type]

@@ -69,6 +69,14 @@ class InvalidGroupStateError(RefusedError):
     code = "INVALIDSTATE"
 
 
+class JobNotFoundError(RefusedError):
+    """The group has no such job, or several jobs with this name."""
+
+
+class InvalidJobStateError(RefusedError):
+    """The state of the job, or of its undo, does not allow the call."""
+
+
 class GroupExistsError(RefusedError):
     """Another group already has this id."""
 

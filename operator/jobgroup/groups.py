@@ -12,12 +12,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
 
 from jobgroup.definition.plan import Plan, plan_group
+from jobgroup.definition.requests import check_by
 from jobgroup.definition.spec import check_group_id, generate_group_id, parse_group
 from jobgroup.errors import (
     GroupNotFoundError,
     InvalidGroupStateError,
     InvalidSpecError,
     JobGroupError,
+    JobNotFoundError,
 )
 from jobgroup.model import names
 from jobgroup.model.clock import FAILOVER_SECONDS, backoff
@@ -28,6 +30,8 @@ from jobgroup.store.store import Store
 # Less than the five seconds after which redis-py 8 ends a read.
 _BLOCK_MS = 2000
 MAX_FAILURES = 100
+# How many ids an error lists.
+MAX_NAMED = 10
 _KINDS = frozenset({"group:completed", "group:compensating", "group:failed"})
 
 
@@ -101,10 +105,13 @@ class JobGroups:
         """
         return await self.store.read_details(group_id, limit)
 
-    async def cancel_group(self, group_id: str) -> GroupState:
-        """Cancel a group: drop its pending jobs and undo the completed ones."""
+    async def cancel_group(self, group_id: str, by: str = "") -> GroupState:
+        """Cancel a group: drop its pending jobs and undo the completed ones.
+
+        `by` is recorded as who asked for it.
+        """
         try:
-            return await self.store.cancel(group_id)
+            return await self.store.cancel(group_id, by=check_by(by))
         except InvalidGroupStateError as refusal:
             state = str(refusal)
             if state == "COMPLETED":
@@ -181,6 +188,17 @@ class JobGroups:
                 found.append(GroupEvent(entry_id, kind, group_id, name, fields))
         return last_id, found
 
+    async def _job_ids(self, group_id: str, jobs: Sequence[str]) -> list[str]:
+        """Return the ids of jobs that are given by their id, or by a name that only one job has."""
+        known = {job.job_id for job in await self.store.read_jobs(group_id)}
+        if known.issuperset(jobs):
+            return list(jobs)
+        ids: dict[str, list[str]] = {job_id: [job_id] for job_id in known}
+        for each in await self.store.read_details(group_id, 0):
+            if each.name not in known:
+                ids.setdefault(each.name, []).append(each.job.job_id)
+        return [_only(group_id, job, ids.get(job, [])) for job in jobs]
+
     def _node(self, plan: Plan, jobs: Sequence[Mapping[str, Any]]) -> GroupNode:
         prefix = self.store.prefix
         queues = [job["queueName"] for job in jobs]
@@ -199,6 +217,20 @@ class JobGroups:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+def _only(group_id: str, job: str, ids: Sequence[str]) -> str:
+    if not ids:
+        raise JobNotFoundError(
+            f'Group {group_id} has no job "{job}"; a job that its queue no longer has is found only'
+            " by its id"
+        )
+    if len(ids) > 1:
+        raise JobNotFoundError(
+            f'Group {group_id} has {len(ids)} jobs with the name "{job}"; use an id: '
+            + ", ".join(ids[:MAX_NAMED])
+        )
+    return ids[0]
 
 
 def _plan(group: Mapping[str, Any]) -> Plan:

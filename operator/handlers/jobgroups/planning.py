@@ -34,7 +34,6 @@ async def let_others_run(computation: Sliced[Value]) -> Value:
 def _plan(ref: Ref, body: Mapping[str, Any], owner: str) -> Sliced[Plan]:
     definition = yield from parse_definition_in_slices(body)
     yield
-    resource = f"{ref.namespace}/{ref.name}"
-    plan = yield from plan_in_slices(definition, ref.uid, owner, resource)
+    plan = yield from plan_in_slices(definition, ref.uid, owner, ref.full_name)
     yield
     return plan

@@ -223,7 +223,7 @@ class Steps:
         failpoint("cancel")
         self._require_leader()
         try:
-            await self._store.cancel(observed.ref.uid)
+            await self._store.cancel(observed.ref.uid, by=observed.ref.full_name)
         except InvalidGroupStateError:
             logger.info("the group ended before it was cancelled", extra=observed.ref.context)
         return Result(observed.body)

@@ -32,6 +32,10 @@ class Ref:
         return _path(self.plural, self.namespace, self.name)
 
     @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
     def kind(self) -> str:
         return _KINDS[self.plural].name
 

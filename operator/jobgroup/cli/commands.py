@@ -1,6 +1,7 @@
 """The command line: create, show, cancel and drive sagas without Kubernetes."""
 
 import asyncio
+import getpass
 import io
 import os
 import re
@@ -32,6 +33,8 @@ from jobgroup.model.snapshot import STATES
 from jobgroup.store.connection import RedisError, is_transient
 from jobgroup.store.settings import SettingsError, read_redis_settings
 
+# The verbs of which the group keeps a record.
+REQUESTS = (cancel,)
 NO_REDIS, INTERRUPTED, NO_READER = 3, 130, 141
 
 DESCRIPTION = """\
@@ -130,7 +133,12 @@ def parse(argv: Sequence[str] | None) -> Namespace:
         (remove, "remove an ended group and its jobs; its id cannot be used again for 30 days"),
         (follow, "show a group after each change until it ends"),
     ):
-        verb(run, text).add_argument("id", metavar="ID", help="id of the group")
+        made = verb(run, text)
+        made.add_argument("id", metavar="ID", help="id of the group")
+        if run in REQUESTS:
+            made.add_argument(
+                "--by", default=login_name(), help="who asks for it (default: your login name)"
+            )
     driving = verb(drive, "advance groups until stopped; several drivers can run at once")
     driving.add_argument(
         "--once", action="store_true", help="advance all groups that can advance now, then exit"
@@ -148,6 +156,14 @@ def options(parser: ArgumentParser) -> None:
     group.add_argument("--prefix", default=SUPPRESS, help=text)
     text = "text, or one JSON object per line (default: text)"
     group.add_argument("--output", choices=("text", "json"), default=SUPPRESS, help=text)
+
+
+def login_name() -> str:
+    """Return the login name of the caller; the user of a container may have none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
 
 
 def resolve_redis(args: Namespace, env: Mapping[str, str] = os.environ) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from jobgroup.model import names
-from jobgroup.model.snapshot import GroupJob, GroupState, JobDetails, JobFailure
+from jobgroup.model.snapshot import GroupJob, GroupState, JobDetails, JobFailure, Record
 from jobgroup.model.text import printable, time_of
+from jobgroup.resource.requests import why
 from jobgroup.resource.status import failure_line, failure_message
 
 BAR = 20
@@ -26,7 +27,8 @@ def group_fields(group: GroupState) -> dict[str, Any]:
     times = {
         name: time_of(value) for name, value in fields.items() if name.endswith("At") and value
     }
-    return {**fields, **times}
+    records = [{**record, "at": time_of(record["at"])} for record in fields["records"]]
+    return {**fields, **times, "records": records}
 
 
 def job_fields(details: JobDetails) -> dict[str, Any]:
@@ -77,8 +79,19 @@ def live_line(group: GroupState, width: int) -> str:
     return f"[{'#' * filled}{'.' * (BAR - filled)}] {group_line(group)}"[: max(width - 1, 0)]
 
 
-def listing(fields: Mapping[str, Any]) -> str:
-    """Return the fields, one per line."""
+def group_listing(group: GroupState) -> str:
+    """Return the fields of a group, one per line, and then its recorded requests."""
+    fields = {name: value for name, value in group_fields(group).items() if name != "records"}
+    return "\n".join([_listing(fields), *map(_record_line, group.records)])
+
+
+def _record_line(record: Record) -> str:
+    about = f" {record.job}" if record.job else ""
+    by = f" by {record.by}" if record.by else ""
+    return printable(f"{time_of(record.at)} {record.verb}{about}{by}{why(record)}")
+
+
+def _listing(fields: Mapping[str, Any]) -> str:
     width = max(map(len, fields))
     return "\n".join(f"{name:{width}}  {_cell(value)}" for name, value in fields.items())
 

@@ -16,9 +16,9 @@ from jobgroup.cli.output import (
     failure_lines,
     group_fields,
     group_line,
+    group_listing,
     job_fields,
     job_object,
-    listing,
     live_line,
     program,
     table,
@@ -57,7 +57,7 @@ def is_taken(refusal: JobGroupError) -> bool:
 
 
 async def show(groups: JobGroups, args: Namespace) -> int:
-    say(render(args, await state_of(groups, args.id), lambda group: listing(group_fields(group))))
+    say(render(args, await state_of(groups, args.id), group_listing))
     return OK
 
 
@@ -78,7 +78,7 @@ async def jobs(groups: JobGroups, args: Namespace) -> int:
 
 
 async def cancel(groups: JobGroups, args: Namespace) -> int:
-    group = await groups.cancel_group(args.id)
+    group = await groups.cancel_group(args.id, args.by)
     say(render(args, group))
     if not group.ended:
         drivers = f"the operator, or `{program()} drive`"

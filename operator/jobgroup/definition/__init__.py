@@ -5,5 +5,6 @@ spec        models of a definition
 validation  an error of pydantic -> one error message
 slices      computations that take breaks between the slices of a large definition
 digest      a definition -> the text that identifies it
+requests    what a caller says about a request: who asks for it, and why
 plan        a definition and an id -> the argument of create_groups.lua
 """

@@ -15,6 +15,21 @@ UndoStatus = Literal["", "pending", "completed", "failed"]
 ENDED: frozenset[str] = frozenset({"COMPLETED", "FAILED", "FAILED_COMPENSATION"})
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A request that somebody made about a group: cancel, or another verb.
+
+    `by` is who asked for it, `job` is the id of the job that it is about, and `reason` is why; each
+    is empty if nobody said so.
+    """
+
+    verb: str
+    at: int
+    by: str = ""
+    job: str = ""
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
     """A group as lua/includes/snapshot.lua returns it.
@@ -44,6 +59,8 @@ class GroupState:
     owner: str
     # Namespace and name of the JobGroup that has or had this group.
     resource: str = ""
+    # The latest ten requests, the oldest first.
+    records: tuple[Record, ...] = ()
 
     @property
     def ended(self) -> bool:

@@ -14,6 +14,7 @@ from jobgroup.resource import reasons
 from jobgroup.resource.conditions import Problem, sanitize, to_rfc3339
 from jobgroup.resource.decisions import RELEASE_ANNOTATION
 from jobgroup.resource.listeners import waiting_jobs_message
+from jobgroup.resource.requests import requests_of
 from jobgroup.resource.status import CANCELLED, NONE, end_message, failure_message, ready_reason
 
 # The stored reason of a group that failed without a failed job -> the reason of its Event.
@@ -43,6 +44,28 @@ def events_since(
     failures: Mapping[str, JobFailure] = NONE,
 ) -> list[ResourceEvent]:
     """Return the Events of what happened since this status was written."""
+    return [*_requests_since(status, group, names), *_changes_since(status, group, names, failures)]
+
+
+def _requests_since(
+    status: Mapping[str, Any], group: GroupState, names: Mapping[str, str]
+) -> list[ResourceEvent]:
+    """Return the Events of the requests that are not in the history of this status."""
+    told = [(each["time"], each["message"]) for each in status.get("events") or ()]
+    return [
+        ResourceEvent("Normal", each.reason, each.message, f"{each.at} {each.job}", each.job)
+        for each in requests_of(group, names)
+        if (to_rfc3339(each.at), each.message) not in told
+    ]
+
+
+def _changes_since(
+    status: Mapping[str, Any],
+    group: GroupState,
+    names: Mapping[str, str],
+    failures: Mapping[str, JobFailure],
+) -> list[ResourceEvent]:
+    """Return the Events of the changes of the group itself."""
     before = status.get("state") or ""
     if group.state == "COMPLETED":
         return []

@@ -91,7 +91,8 @@ class EventLine(Model):
     time: Time | None = Field(default=None, description="When it happened.")
     type: Short | None = Field(
         default=None,
-        description="What happened: Created, Failing (a job failed, or a cancellation) or Ended.",
+        description="What happened: Created, Failing (a job failed, or a cancellation), Ended, or a"
+        " request of a person: UndosRetried, UndoResolved or JobAnswered.",
     )
     message: Text | None = Field(default=None, description="The event in a sentence.")
 

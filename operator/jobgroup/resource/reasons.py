@@ -12,7 +12,9 @@ from jobgroup.errors import (
     GroupNotFoundError,
     GroupRemovedError,
     InvalidGroupStateError,
+    InvalidJobStateError,
     JobExistsError,
+    JobNotFoundError,
     NewerFormatError,
     RedisStateLostError,
     RefusedError,
@@ -48,6 +50,9 @@ REDIS_ERROR = "RedisError"  # Redis answers with an error
 # Events of a JobGroup, beside those that have the reason of a condition.
 DEADLINE_EXCEEDED = "DeadlineExceeded"  # spec.activeDeadlineSeconds passed
 COMPENSATED = "Compensated"  # the group ended, and every undo completed
+UNDOS_RETRIED = "UndosRetried"  # somebody had failed undos retried
+UNDO_RESOLVED = "UndoResolved"  # somebody did by hand what a failed undo should have done
+JOB_ANSWERED = "JobAnswered"  # somebody completed or failed a job without a worker
 LATE_CHANGE = "LateChange"  # a job or an undo finished after its group had ended
 STATUS_REFUSED = "StatusRefused"  # the API server refused the status
 CLAIMED_BY_OTHER_RELEASE = "ClaimedByOtherRelease"  # another release processes the object
@@ -66,8 +71,8 @@ HORIZONTAL_POD_AUTOSCALER = "HorizontalPodAutoscaler"  # an autoscaler scales th
 # The Event of a WorkerPool.
 SCALED = "Scaled"  # the pool changed the replicas of its workload
 
-# One entry for each subclass. The operator does not report the last two: they answer a call about a
-# group that has gone or changed, and the operator then reads the group again.
+# One entry for each subclass. The operator does not report the last four: they answer a call about
+# a group or a job that has gone or changed, and the operator then reads the group again.
 REFUSALS: Mapping[type[RefusedError], str] = {
     GroupExistsError: GROUP_EXISTS,
     GroupRemovedError: GROUP_REMOVED,
@@ -77,6 +82,8 @@ REFUSALS: Mapping[type[RefusedError], str] = {
     CorruptKeyError: CORRUPT_KEY,
     GroupNotFoundError: REDIS_ERROR,
     InvalidGroupStateError: REDIS_ERROR,
+    JobNotFoundError: REDIS_ERROR,
+    InvalidJobStateError: REDIS_ERROR,
 }
 
 

@@ -20,6 +20,7 @@ from jobgroup.resource.conditions import (
     to_rfc3339,
     with_transition_time,
 )
+from jobgroup.resource.requests import cancelled_by, requests_of
 
 MAX_LINES = 100
 # Each write of a status stores the whole object again, so a status is kept below 64 KB.
@@ -240,22 +241,24 @@ def failure_line(failure: JobFailure, limit: int) -> str:
 def _events(
     group: GroupState, names: Mapping[str, str], failures: Mapping[str, JobFailure]
 ) -> list[dict[str, str]]:
-    """Return the history of a group; each type occurs at most once."""
+    """Return the history of a group: its own events, each at most once, and requests."""
     events = [(group.created_at, "Created", f"{group.total_jobs} jobs created")]
     if group.failed_at is not None:
         events.append((group.failed_at, "Failing", failure_message(group, names)))
+    events += [(each.at, each.reason, each.message) for each in requests_of(group, names)]
     if group.finished_at is not None:
         events.append((group.finished_at, "Ended", end_message(group, failures)))
     return [
         {"time": to_rfc3339(time), "type": kind, "message": message}
-        for time, kind, message in events
+        for time, kind, message in sorted(events, key=lambda event: event[0])
     ]
 
 
 def failure_message(group: GroupState, names: Mapping[str, str]) -> str:
     """Return in one line why a group failed or was cancelled."""
     if not group.failed_job_id:
-        return _REQUESTS.get(group.reason) or sanitize(group.reason)
+        by = cancelled_by(group) if group.reason == CANCELLED else ""
+        return sanitize(f"{_REQUESTS.get(group.reason, group.reason)}{by}")
     name = names.get(group.failed_job_id, group.failed_job_id)
     return sanitize(f'job "{name}" failed: {group.reason}')
 

@@ -140,9 +140,9 @@ class Store:
             for group_id, reply in zip(group_ids, replies, strict=True)
         ]
 
-    async def cancel(self, group_id: str, grace: int = GRACE) -> GroupState:
-        """Cancel a running group."""
-        reply = await self._call(self._cancel, group_id, grace=grace)
+    async def cancel(self, group_id: str, grace: int = GRACE, by: str = "") -> GroupState:
+        """Cancel a running group; record who asked for it."""
+        reply = await self._call(self._cancel, group_id, grace=grace, by=by)
         settled = read_value(Settled, f"Group {group_id}", reply)
         self._observer.group_settled(settled)
         return cast(GroupState, settled.group)

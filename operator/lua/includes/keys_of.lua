@@ -25,6 +25,8 @@ local function keys_of(prefix, gid, queue)
     undo_open = undo .. ":dependencies",
     undo_done = undo .. ":processed",
     undo_failed = undo .. ":unsuccessful",
+    -- The latest requests of people and programs, such as a cancellation.
+    records = parent .. ":records",
     -- The wake-up list, and the sorted set from which BullMQ moves a group to that list.
     ledger = ledger,
     parked = ledger .. ":waiting-children",

@@ -10,9 +10,13 @@
 local function snapshot(k, gid)
   local stored = { "name", "state", "createdAt", "updatedAt", "totalJobs", "cancelledCount", "revision",
     "failedJobId", "reason", "finishedAt", "undoCount", "failedAt", "failedAttempts",
-    "completedCount", "failedCount", "undoneCount", "undoFailedCount", "resource" }
+    "completedCount", "failedCount", "undoneCount", "undoFailedCount", "resource", "recorded" }
   local group = { id = gid, owner = redis.call("HGET", k.parent, "owner") or names.headless, revision = "1" }
   for n, value in ipairs(redis.call("HMGET", k.group, unpack(stored))) do group[stored[n]] = value or group[stored[n]] end
+  if group.recorded then
+    group.records = {}
+    for n, entry in ipairs(redis.call("LRANGE", k.records, 0, -1)) do group.records[n] = cjson.decode(entry) end
+  end
   if saga.has_ended(group.state) then
     group.undoneCount, group.undoFailedCount = group.undoneCount or 0, group.undoFailedCount or 0
     return group

@@ -8,12 +8,12 @@ from jobgroup.cli.output import (
     failure_lines,
     group_fields,
     group_line,
+    group_listing,
     job_fields,
-    listing,
     live_line,
     table,
 )
-from jobgroup.model.snapshot import GroupJob, GroupState, JobDetails, JobFailure
+from jobgroup.model.snapshot import GroupJob, GroupState, JobDetails, JobFailure, Record
 from jobgroup.model.text import time_of
 from tests.builders import group
 
@@ -78,11 +78,26 @@ def test_fields_are_named_as_in_redis_and_times_are_readable() -> None:
 
 
 def test_a_listing_has_every_field_on_a_line_of_its_own() -> None:
-    fields = group_fields(group(reason="two\nlines"))
-    lines = listing(fields).splitlines()
-    assert [line.split()[0] for line in lines] == list(fields)
+    state = group(reason="two\nlines")
+    lines = group_listing(state).splitlines()
+    assert [line.split()[0] for line in lines] == [f for f in group_fields(state) if f != "records"]
     assert "reason           two lines" in lines
     assert "finishedAt       -" in lines
+
+
+def test_a_listing_ends_with_the_recorded_requests() -> None:
+    records = (Record("cancel", 1_000, "ann"), Record("resolve", 2_000, "", "g-0", "by\nhand"))
+    assert group_listing(group(records=records)).splitlines()[-2:] == [
+        "1970-01-01T00:00:01.000Z cancel by ann",
+        "1970-01-01T00:00:02.000Z resolve g-0: by hand",
+    ]
+    assert group_fields(group(records=records))["records"][0] == {
+        "verb": "cancel",
+        "at": "1970-01-01T00:00:01.000Z",
+        "by": "ann",
+        "job": "",
+        "reason": "",
+    }
 
 
 def test_a_table_has_a_column_for_every_field() -> None:
