@@ -32,14 +32,14 @@ _READ = load("read_group")
 
 
 def highest_format() -> int:
-    """Return the format that this release writes."""
+    """Return the highest format that this release knows."""
     (found,) = re.findall(r"highest = (\d+)", (FOLDER / "includes/formats.lua").read_text())
     return int(found)
 
 
-def folder_of(number: int) -> Path:
-    """Return the folder with the fixtures of a format."""
-    return HERE / f"format-{number}"
+def file_of(story: Story) -> Path:
+    """Return the fixture of a story, in the folder of its format."""
+    return HERE / f"format-{story.format}" / f"{story.name}.json"
 
 
 async def read(groups: JobGroups, group_id: str) -> dict[str, Any]:
@@ -99,16 +99,14 @@ def queues(scene: Scene) -> list[str]:
 
 def main(wanted: Sequence[str]) -> int:
     """Write fixtures; return the status of the process."""
-    folder = folder_of(highest_format())
-    files = {name: folder / f"{name}.json" for name in wanted or STORIES}
-    if unknown := sorted(files.keys() - STORIES.keys()):
+    if unknown := sorted(set(wanted) - STORIES.keys()):
         print(f"There is no story {', '.join(unknown)}.", file=sys.stderr)
         return 2
+    files = {name: file_of(STORIES[name]) for name in wanted or STORIES}
     existing = [name for name, file in files.items() if file.exists()]
     if existing and wanted:
         print(f"{', '.join(existing)} exists. It is never written again.", file=sys.stderr)
         return 2
-    folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as place, RedisServer(Path(place)) as redis:
         asyncio.run(_write({n: f for n, f in files.items() if n not in existing}, redis.url))
     return 0
@@ -120,6 +118,7 @@ async def _write(files: Mapping[str, Path], url: str) -> None:
         # Stack traces name files of this machine.
         for folder, neutral in ((CLIENTS / "node_modules", "/app/node_modules"), (ROOT, "/app")):
             text = text.replace(str(folder.resolve()), neutral)
+        file.parent.mkdir(exist_ok=True)
         with file.open("x", encoding="utf-8") as opened:
             opened.write(text)
         print(f"wrote {file.relative_to(HERE)}")

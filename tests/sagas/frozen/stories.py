@@ -168,20 +168,22 @@ class Story:
     about: str
     flavour: str
     tell: Callable[[Scene], Awaitable[None]]
+    # The format that its groups have: the lowest one that describes them.
+    format: int = 1
 
 
 STORIES: dict[str, Story] = {}
 Tell = Callable[[Scene], Awaitable[None]]
 
 
-def story(*flavours: str) -> Callable[[Tell], Tell]:
-    """Make a fixture with each of these stock clients, or with one of 6.x."""
+def story(*flavours: str, number: int = 1) -> Callable[[Tell], Tell]:
+    """Make a fixture of a format with each of these stock clients, or with one of 6.x."""
 
     def register(tell: Tell) -> Tell:
         about = " ".join((tell.__doc__ or "").split())
         for flavour in flavours or ("bullmq6",):
             name = tell.__name__.replace("_", "-") + (f"-{flavour}" if flavours else "")
-            STORIES[name] = Story(name, about, flavour, tell)
+            STORIES[name] = Story(name, about, flavour, tell, number)
         return tell
 
     return register

@@ -12,7 +12,7 @@ from testbed import ROOT
 from testbed.servers.redis import RedisServer
 from testbed.servers.stock import FLAVOURS
 from testbed.support.raw_keys import Keys
-from tests.sagas.frozen.freeze import HERE, PREFIX, folder_of, freeze, highest_format, main
+from tests.sagas.frozen.freeze import HERE, PREFIX, file_of, freeze, highest_format, main
 from tests.sagas.frozen.stories import STORIES
 
 PAGE = (ROOT / "docs/redis-keys.md").read_text()
@@ -167,13 +167,13 @@ def test_there_are_groups_in_every_state_and_members_of_every_status() -> None:
     assert {fixture["client"] for fixture in FIXTURES.values()} == set(FLAVOURS)
 
 
-def test_the_format_that_this_release_writes_has_a_fixture_of_each_story() -> None:
-    folder = folder_of(highest_format())
-    assert {path.stem for path in folder.glob("*.json")} == STORIES.keys()
+def test_each_story_has_a_fixture_in_the_folder_of_its_format() -> None:
+    assert set(HERE.glob("format-*/*.json")) == set(map(file_of, STORIES.values()))
+    assert {story.format for story in STORIES.values()} <= set(range(1, highest_format() + 1))
 
 
 def test_an_existing_fixture_is_not_written_again(capsys: pytest.CaptureFixture[str]) -> None:
-    file = folder_of(highest_format()) / "waiting.json"
+    file = file_of(STORIES["waiting"])
     before = file.read_bytes()
     assert main(["waiting"]) == 2
     assert "waiting exists. It is never written again." in capsys.readouterr().err
@@ -193,7 +193,7 @@ async def test_this_release_writes_what_others_of_its_format_need(
     empty_redis: str, name: str
 ) -> None:
     """More keys and fields are allowed: earlier releases of the format do not read them."""
-    frozen: Keys = json.loads((folder_of(highest_format()) / f"{name}.json").read_text())["keys"]
+    frozen: Keys = json.loads(file_of(STORIES[name]).read_text())["keys"]
     written: Keys = (await freeze(STORIES[name], empty_redis))["keys"]
     assert {key for key in frozen.keys() - written.keys() if is_ours(key)} <= PASSING
     for key in filter(is_ours, frozen.keys() & written.keys()):

@@ -6,6 +6,7 @@ A fixture has the raw keys of some groups, what could be read of them, and what 
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,11 @@ from tests.sagas.frozen.freeze import HERE, PREFIX, read
 
 FILES = sorted(HERE.glob("format-*/*.json"))
 LOCK = ":lock"
+DEFAULTS = {
+    names.field_name(field.name): field.default
+    for field in fields(GroupState)
+    if field.default is not MISSING
+}
 # The queue of children of members. Removing a group does not remove them.
 CHILDREN = "banks"
 
@@ -67,8 +73,10 @@ async def test_a_group_is_read_and_recognized(path: Path, redis_url: str, prefix
         await restore(store.redis, frozen["keys"])
         for group_id, group in frozen["groups"].items():
             found = await read(groups, group_id)
-            for part in ("state", "jobs", "derived"):
-                assert found.get(part) == group.get(part)
+            # A field of a later release has its default value.
+            state = group["state"] and DEFAULTS | group["state"]
+            assert (found["state"], found["jobs"]) == (state, group["jobs"])
+            assert found.get("derived") == group.get("derived")
         for state, listed in frozen["listed"].items():
             assert await store.list_ids(state, 100) == listed
         for group_id, group in frozen["groups"].items():
@@ -163,8 +171,8 @@ async def check_jobs(sagas: Sagas, group: dict[str, Any], state: GroupState) -> 
             return bool([n for n, found in enumerate(exist) if found] == kept)
 
         await eventually(are_kept)
-    for key, fields in group.get("undos", {}).items():
-        assert await sagas.redis.hmget(key, list(fields)) == list(fields.values())
+    for key, values in group.get("undos", {}).items():
+        assert await sagas.redis.hmget(key, list(values)) == list(values.values())
 
 
 async def remove(sagas: Sagas, frozen: dict[str, Any]) -> None:
