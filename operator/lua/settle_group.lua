@@ -14,7 +14,7 @@
            entered     the states that it entered in this call, in order
            changed     whether the group's revision changed
            settledAt   the time of this call
-           ranFor      for how many milliseconds the group ran, if this call ended it
+           ranFor      for how many milliseconds the group ran, if this call ended it for the first time
            more        whether work is left for another call; the group is then on the wake-up list
            open        how many members can still finish
            repaired    whether the group moved on although nothing would have woken it

@@ -34,8 +34,8 @@ class Record:
 class GroupState:
     """A group as lua/includes/snapshot.lua returns it.
 
-    `finished_at` is stored when the group is settled. It is None in an ended state if the state was
-    derived because Redis takes no writes.
+    `finished_at` is the time of its latest end, stored when the group is settled. It is None in an
+    ended state if the state was derived because Redis takes no writes.
     """
 
     id: str
@@ -56,6 +56,10 @@ class GroupState:
     undo_failed_count: int
     failed_at: int | None
     failed_attempts: int = 0
+    # When its failed undos were last retried; a retry does not change `failed_at`.
+    compensating_at: int | None = None
+    # The number of its latest end, 1 for the first one and before it.
+    attempt: int = 1
     owner: str
     # Namespace and name of the JobGroup that has or had this group.
     resource: str = ""
@@ -120,9 +124,9 @@ class Settled:
     """What one call of settle_group.lua did to a group, and the group, if that was asked for.
 
     `entered` are the states that the group entered, in order. `ran_for` is for how many
-    milliseconds it ran, if this call ended it. `failed_queues` are then the queues with failed
-    jobs of the group. `undone` and `undo_failed` count the undos that finished since the call
-    before.
+    milliseconds it ran, if this call ended it for the first time. `failed_queues` are the queues
+    with failed jobs of a group that this call ended. `undone` and `undo_failed` count the undos
+    that finished since the call before.
     """
 
     state: State

@@ -169,7 +169,7 @@ def next_step(
             return Step.EXPIRE
     if resource.state != group.state:
         return Step.REPORT
-    return Step.DELETE if _is_past(_expiry(resource), now) else Step.REPORT
+    return Step.DELETE if _is_past(_expiry(resource, group), now) else Step.REPORT
 
 
 def patience(resource: Resource, group: GroupState, now: int) -> int:
@@ -243,7 +243,7 @@ def requeue_at(resource: Resource, group: GroupState | None) -> int | None:
     if resource.deleting:
         return None
     if group is None or group.ended:
-        return _expiry(resource, group.finished_at if group else None)
+        return _expiry(resource, group)
     return _deadline(resource, group) if group.state == "ACTIVE" else None
 
 
@@ -254,10 +254,15 @@ def _deadline(resource: Resource, group: GroupState) -> int | None:
     return group.created_at + resource.deadline_seconds * 1000
 
 
-def _expiry(resource: Resource, finished_at: int | None = None) -> int | None:
-    """Return when the object of an ended group is deleted."""
-    finished_at = finished_at or resource.finished_at
-    if resource.ttl_seconds is None or finished_at is None:
+def _expiry(resource: Resource, group: GroupState | None = None) -> int | None:
+    """Return when the object of an ended group is deleted.
+
+    A failed compensation does not expire: a person has to act, and a deletion would end the alert.
+    """
+    # The group may have ended again since the status was written.
+    finished_at = (group and group.finished_at) or resource.finished_at
+    state = group.state if group else resource.state
+    if state == "FAILED_COMPENSATION" or resource.ttl_seconds is None or finished_at is None:
         return None
     return finished_at + resource.ttl_seconds * 1000
 

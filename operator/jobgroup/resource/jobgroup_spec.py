@@ -60,7 +60,8 @@ class Settings(Model):
     ttlSecondsAfterFinished: Annotated[int, Field(ge=0, le=MAX_SECONDS)] | None = Field(  # noqa: N815
         default=None,
         description="Seconds after status.finishedAt. The JobGroup is deleted then, together with"
-        " its group and jobs in Redis. It is never deleted if omitted.",
+        " its group and jobs in Redis. It is never deleted if omitted, or while its state is"
+        " FAILED_COMPENSATION.",
     )
 
 

@@ -3,7 +3,8 @@
 
   The cursor is the last member of the page before and its score. If that member has left its place, the page
   begins with the first member of its score: a page may repeat members, and leaves none out unless its score
-  fell. The scores of groups only rise, except that of a group that could not be settled.
+  fell. The scores of groups only rise, except that of a group that could not be settled, and that of a group
+  that leaves FAILED_COMPENSATION: the next pass reads it.
 ]]
 local function page_of(set, cursor, score, above, limit)
   local first

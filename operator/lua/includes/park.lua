@@ -18,8 +18,9 @@ local function park(k, gid, state, more, token)
     -- As BullMQ does; read_totals reads here how long a group has been on the list.
     redis.call("XADD", k.wakeup_events, "*", "event", "waiting", "jobId", gid, "prev", "waiting-children")
   else
-    local since_field = saga.has_ended(state) and "finishedAt" or (state == "COMPENSATING" and "failedAt") or "createdAt"
-    local since = redis.call("HGET", k.group, since_field)
+    local times = redis.call("HMGET", k.group, "createdAt", "failedAt", "compensatingAt", "finishedAt")
+    -- A group whose undos are retried has an earlier end, and began to compensate again.
+    local since = saga.has_ended(state) and times[4] or (state == "COMPENSATING" and (times[3] or times[2])) or times[1]
     local scores, above = state_scores()
     local score = scores[state] + (tonumber(since) or 0)
     redis.call("ZADD", k.parked, string.format("%.0f", score), gid)

@@ -10,14 +10,17 @@ local SAGA = {
     nothing_to_undo = "FAILED", -- a job failed for good or the group was cancelled, and there is nothing to undo or to wait for
   },
   COMPENSATING = {
-    undone = "FAILED", -- no job is active, and every undo completed
+    undone = "FAILED", -- no job is active, and every undo completed or was resolved
     undo_failed = "FAILED_COMPENSATION", -- no job is active, every undo finished, and at least one failed for good
   },
   FAILED = {
     late_undo_failed = "FAILED_COMPENSATION", -- an undo that ended after the group failed for good
   },
   COMPLETED = {},
-  FAILED_COMPENSATION = {},
+  FAILED_COMPENSATION = {
+    retried = "COMPENSATING", -- its failed undos are retried
+    all_undone = "FAILED", -- every undo completed or was resolved
+  },
 }
 
 local saga = {
@@ -42,6 +45,12 @@ local saga = {
       end
     elseif state == "FAILED" then
       if no_undo_is_due and facts.undos_failed > 0 then event = "late_undo_failed" end
+    elseif state == "FAILED_COMPENSATION" then
+      if facts.retried then
+        event = "retried"
+      elseif no_undo_is_due and facts.undos_failed == 0 then
+        event = "all_undone"
+      end
     end
     return event and SAGA[state][event] or state
   end,

@@ -14,16 +14,14 @@
 -- @include trace_members
 -- @include mark_members
 -- @include saga
--- @include publish_group_event
--- @include first_failure
 -- @include drop_pending
 -- @include make_undos
 -- @include store_counts
 -- @include list_statuses
--- @include undo_results
+-- @include enter_state
 -- @include apply_retention
 local function settle(k, prefix, gid, now, request, grace)
-  local group = redis.call("HMGET", k.group, "state", "totalJobs", "name", "cancelledCount")
+  local group = redis.call("HMGET", k.group, "state", "totalJobs", "name", "cancelledCount", "attempt", "finishedAt")
   local state, total, name = group[1], tonumber(group[2]), group[3]
   local before = state
   -- A request is stored, so that it holds even if its call ended before the state changed.
@@ -68,28 +66,14 @@ local function settle(k, prefix, gid, now, request, grace)
   end
   facts.undos_open, facts.undos_failed = undos.open, undos.failed
 
-  local function record_failure()
-    local job_id, reason, attempts = first_failure(k, prefix)
-    if job_id == "" then reason = request end
-    redis.call("HSET", k.group, "failedJobId", job_id, "reason", reason, "failedAttempts", attempts, "failedAt", now)
-    return job_id, reason
-  end
   -- A group with nothing left to undo goes through COMPENSATING to its end in one call.
-  local entered = {}
+  local entered, ends = {}, tonumber(group[5]) or (group[6] and 1 or 0)
   repeat
     local from = state
     state = saga.next_state(state, facts)
     if state ~= from then
       entered[#entered + 1] = state
-      if state == "COMPLETED" then
-        publish_group_event(k, "completed", gid, name)
-      elseif state == "COMPENSATING" then
-        local job_id, reason = record_failure()
-        publish_group_event(k, "compensating", gid, name, "failedJobId", job_id, "reason", reason)
-      else
-        if from == "ACTIVE" then record_failure() end
-        publish_group_event(k, "failed", gid, name, "state", state, "compensationResults", undo_results(k, prefix))
-      end
+      ends = enter_state(k, prefix, gid, now, { name = name, from = from, state = state, request = request, ends = ends })
     end
   until state == from
 

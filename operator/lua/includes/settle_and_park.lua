@@ -89,7 +89,8 @@ local function settle_and_park(prefix, gid, queue, token, request, grace, with_s
   end
 
   local function counts()
-    return redis.call("HMGET", k.group, "revision", "undoCount", "undoneCount", "undoFailedCount", "createdAt")
+    return redis.call("HMGET", k.group, "revision", "undoCount", "undoneCount", "undoFailedCount", "createdAt",
+      "finishedAt")
   end
   local was, was_open = counts(), redis.call("SCARD", k.open)
   local state, before, more, open, entered, work = settle(k, prefix, gid, now, request, grace)
@@ -105,7 +106,7 @@ local function settle_and_park(prefix, gid, queue, token, request, grace, with_s
     entered = entered,
     changed = was[1] ~= is[1],
     settledAt = now,
-    ranFor = has_ended and now - (tonumber(is[5]) or now) or nil,
+    ranFor = has_ended and not was[6] and now - (tonumber(is[5]) or now) or nil,
     more = more,
     open = open,
     repaired = repaired,

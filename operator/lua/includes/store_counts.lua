@@ -22,7 +22,7 @@ local function store_counts(k, gid, now, before, state, counts, stored, list_sta
     add("undoneCount", counts.undone)
     add("undoFailedCount", counts.undo_failed)
   end
-  if saga.has_ended(state) and not saga.has_ended(before) then
+  if saga.has_ended(state) and state ~= before then
     -- Later than the failure, also if both are in the same millisecond: readers see that the group was compensating.
     local failed_at = before == "COMPENSATING" and tonumber(redis.call("HGET", k.group, "failedAt"))
     add("finishedAt", failed_at and string.format("%.0f", math.max(now, failed_at + 1)) or now)

@@ -133,8 +133,9 @@ def test_before_there_is_a_group(resource: Resource, step: Step) -> None:
 def test_an_ended_group_that_is_gone_is_not_run_again(resource: Resource, state: str) -> None:
     ended = reported(resource, state)
     assert next_step(ended, None, INCARNATION, NOW) is Step.NOTHING
-    # Its finishedAt is 90,000.
-    for ttl, step in ((0, Step.DELETE), (10, Step.DELETE), (11, Step.NOTHING)):
+    # Its finishedAt is 90,000. A failed compensation does not expire.
+    past = Step.NOTHING if state == "FAILED_COMPENSATION" else Step.DELETE
+    for ttl, step in ((0, past), (10, past), (11, Step.NOTHING)):
         assert next_step(replace(ended, ttl_seconds=ttl), None, INCARNATION, NOW) is step
     # The status must observe a new generation, or tools would wait for it without end.
     assert next_step(replace(ended, generation=2), None, INCARNATION, NOW) is Step.REPORT
@@ -188,9 +189,13 @@ WITH_A_GROUP = [
     (reported(CLAIMED, "COMPLETED"), COMPLETED, Step.REPORT),
     *(
         (reported(CLAIMED, each.state, ttl_seconds=ttl), each, step)
-        for each in (COMPLETED, FAILED, HALF_UNDONE)
+        for each in (COMPLETED, FAILED)
         for ttl, step in ((0, Step.DELETE), (10, Step.DELETE), (11, Step.REPORT))
     ),
+    # A person has to act on a failed compensation.
+    (reported(CLAIMED, "FAILED_COMPENSATION", ttl_seconds=0), HALF_UNDONE, Step.REPORT),
+    # It ended again since its status was written.
+    (reported(CLAIMED, "FAILED", ttl_seconds=10), replace(FAILED, finished_at=NOW), Step.REPORT),
     (reported(CLAIMED, "FAILED", ttl_seconds=0), HALF_UNDONE, Step.REPORT),
 ]
 
@@ -312,6 +317,7 @@ BOTH: dict[str, Any] = {"deadline_seconds": 60, "ttl_seconds": 30}
         (replace(CLAIMED, **BOTH), COMPENSATING, None),
         (replace(CLAIMED, **BOTH), COMPLETED, 120_000),
         (replace(CLAIMED, **BOTH), FAILED, 120_000),
+        (replace(CLAIMED, **BOTH), HALF_UNDONE, None),
         (reported(CLAIMED, "COMPLETED", ttl_seconds=0), COMPLETED, 90_000),
         # Redis knows the end to the millisecond.
         (

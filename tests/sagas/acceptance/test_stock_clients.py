@@ -130,19 +130,29 @@ async def test_val_21_a_member_retried_after_the_end_does_not_run(
     ]
 
 
-async def test_val_21_an_undo_retried_after_the_end_is_counted_and_changes_no_state(
+async def test_val_21_an_undo_retried_after_the_end_ends_its_group_as_if_it_had_not_failed(
     sagas: Sagas, client: StockClient
 ) -> None:
+    await client.listen("payments", *GROUP_EVENTS)
     order = await sagas.add(*ORDER, undos={"charge": undo("refund", attempts=1)})
     await client.work("payments")
     await sagas.reaches(order.group_id, completed_count=1)
     await client.work("inventory", {"reserve": fails_for_good()})
     await client.work("payments:compensation", {"refund": fails(1)})
-    assert (await sagas.ends(order.group_id)).state == "FAILED_COMPENSATION"
+    first = await sagas.ends(order.group_id)
+    assert (first.state, first.attempt) == ("FAILED_COMPENSATION", 1)
 
     await client.manage("payments:compensation", "retry", job=f"{order.jobs[0].job_id}-undo")
     after = await sagas.reaches(order.group_id, undone_count=1, undo_failed_count=0)
-    assert after.state == "FAILED_COMPENSATION"
+    assert (after.state, after.attempt, after.failed_at) == ("FAILED", 2, first.failed_at)
+    assert after.finished_at is not None
+    assert first.finished_at is not None
+    assert after.finished_at > first.finished_at
+    told = await sagas.told(client, "payments")
+    assert [fields["state"] for event, fields in told if event == "group:failed"] == [
+        "FAILED_COMPENSATION",
+        "FAILED",
+    ]
 
 
 async def test_val_21_a_completed_member_run_again_completes_its_group_once(

@@ -738,7 +738,7 @@ async def undo_retried(scene: Scene) -> None:
     await scene.settle_until("order-1", ended=True)
     await scene.replace_client()
     await scene.client.manage("payments:compensation", "retry", "failed", job="order-1-0-undo")
-    scene.expect("order-1", "FAILED_COMPENSATION", completed=1, failed=1, undone=1)
+    scene.expect("order-1", "FAILED", completed=1, failed=1, undone=1)
     scene.runs = {"refund": 1}
 
 

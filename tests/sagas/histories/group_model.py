@@ -298,6 +298,8 @@ class Group:
             self._enter(end, f"group:failed {end}")
         elif self.state == "FAILED" and undone and failed:
             self._enter("FAILED_COMPENSATION", "group:failed FAILED_COMPENSATION")
+        elif self.state == "FAILED_COMPENSATION" and undone and not failed:
+            self._enter("FAILED", "group:failed FAILED")
 
     def _enter(self, state: str, event: str) -> None:
         self.state = state
