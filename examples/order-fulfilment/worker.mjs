@@ -53,11 +53,11 @@ const cancelParcel = ({ originalReturnValue: { parcelId } }) =>
 
 const queues = {
   payments: { "charge-payment": charge },
-  "payments:compensation": { "refund-payment": refund },
+  refunds: { "refund-payment": refund },
   inventory: { "reserve-stock": reserve },
-  "inventory:compensation": { "release-stock": release },
+  releases: { "release-stock": release },
   shipping: { "book-shipping": ship },
-  "shipping:compensation": { "cancel-shipping": cancelParcel },
+  cancellations: { "cancel-shipping": cancelParcel },
 };
 
 // How long each job takes, for a demonstration.
@@ -71,9 +71,7 @@ const work = (queue) => {
     await pause();
     return known(job.data);
   };
-  // BullMQ for Node rejects a colon in the name of a queue. With the first half in the prefix, the keys are the same.
-  const [name, ...halves] = queue.split(":").reverse();
-  const worker = new Worker(name, run, { connection: redis, prefix: [prefix, ...halves].join(":") });
+  const worker = new Worker(queue, run, { connection: redis, prefix });
   worker.on("failed", ({ name, attemptsMade, opts }, { message }) =>
     console.log(`${name} failed: ${message} (attempt ${attemptsMade} of ${opts.attempts || 1})`),
   );

@@ -90,11 +90,11 @@ async def cancel_parcel(undo: Data) -> None:
 
 QUEUES: dict[str, dict[str, Run]] = {
     "payments": {"charge-payment": charge},
-    "payments:compensation": {"refund-payment": refund},
+    "refunds": {"refund-payment": refund},
     "inventory": {"reserve-stock": reserve},
-    "inventory:compensation": {"release-stock": release},
+    "releases": {"release-stock": release},
     "shipping": {"book-shipping": ship},
-    "shipping:compensation": {"cancel-shipping": cancel_parcel},
+    "cancellations": {"cancel-shipping": cancel_parcel},
 }
 
 

@@ -6,8 +6,9 @@
   ARGV[2] gid     id of the group
 
   Returns  nothing if there is no such group, or JSON with one list for each of jobKey, queueName, jobId,
-           status and undo, which is empty, pending, completed or failed. One object for each member would
-           be half as large again, and take half as long again in Redis and twice as long in Python.
+           status and undo, which is empty, pending, completed or failed; and for undoQueue, which is the queue
+           of an undo that was added, if one of them is not in the queue <queueName>:compensation. One object for
+           each member would be half as large again, and take half as long again in Redis and twice as long in Python.
   Errors   NEWERFORMAT
 ]]
 -- @include find_group
@@ -19,8 +20,10 @@ local parent, prefix, gid = KEYS[1], ARGV[1], ARGV[2]
 local k, problem = find_group(parent, prefix, gid)
 if problem == "NEWERFORMAT" then return redis.error_reply("NEWERFORMAT " .. gid) end
 if problem then return false end
-local seen, undoing = {}, redis.call("EXISTS", k.undo) == 1
-local job_keys, queues, ids, job_statuses, undos = {}, {}, {}, {}, {}
+local seen, undo_keys = {}, {}
+local undo_ledger = redis.call("HGETALL", k.undo)
+for i = 1, #undo_ledger, 2 do undo_keys[undo_ledger[i + 1]] = undo_ledger[i] end
+local job_keys, queues, ids, job_statuses, undos, undo_queues, names_queue = {}, {}, {}, {}, {}, {}, false
 local statuses = redis.call("HGETALL", k.jobs)
 for i = 1, #statuses, 2 do
   local key, status = statuses[i], statuses[i + 1]
@@ -34,9 +37,11 @@ for i = 1, #statuses, 2 do
   elseif status ~= "cancelled" then
     status = "failed"
   end
-  local undo = ""
-  if undoing then
-    local undo_key = names.job_key(prefix, names.undo_queue(queue), names.undo_id(id))
+  local undo, undo_queue = "", ""
+  if #undo_ledger > 0 then
+    local default_key = names.job_key(prefix, names.undo_queue(queue), names.undo_id(id))
+    local undo_key = undo_keys[key] or default_key
+    if undo_key ~= default_key then undo_queue, names_queue = split_job_key(prefix, undo_key), true end
     if redis.call("HEXISTS", k.undo_done, undo_key) == 1 then
       undo = "completed"
     elseif redis.call("ZSCORE", k.undo_failed, undo_key) then
@@ -49,5 +54,7 @@ for i = 1, #statuses, 2 do
   end
   local n = #ids + 1
   job_keys[n], queues[n], ids[n], job_statuses[n], undos[n] = key, queue, id, status, undo
+  undo_queues[n] = undo_queue
 end
-return cjson.encode({ jobKey = job_keys, queueName = queues, jobId = ids, status = job_statuses, undo = undos })
+return cjson.encode({ jobKey = job_keys, queueName = queues, jobId = ids, status = job_statuses, undo = undos,
+  undoQueue = names_queue and undo_queues or nil })

@@ -13,7 +13,6 @@ from typing import Any, Protocol, TextIO, TypeVar
 
 from redis import Redis
 
-from jobgroup.model.names import undo_queue
 from testbed.servers.apiserver import ApiServer
 from testbed.servers.operator import start_operator
 from testbed.servers.processes import Server
@@ -25,6 +24,8 @@ from testbed.support.resources import install_crds
 PREFIX = "bull"
 # The queues of each worker.
 QUEUES = {"worker.mjs": ("payments",), "worker.py": ("inventory", "shipping")}
+# The queues of their undos.
+UNDO_QUEUES = {"payments": "refunds", "inventory": "releases", "shipping": "cancellations"}
 # How long a job takes: long enough for a person to follow.
 WORK_MS = "600"
 LABEL_WIDTH = 60
@@ -175,7 +176,7 @@ def _label(command: Sequence[str]) -> str:
 def _start_worker(folder: Path, command: Sequence[str], redis_url: str) -> Server:
     name = Path(command[-1]).name
     log = folder / f"{name}.log"
-    queues = [each for queue in QUEUES[name] for each in (queue, undo_queue(queue))]
+    queues = [each for queue in QUEUES[name] for each in (queue, UNDO_QUEUES[queue])]
     env = {
         "WORK_MS": WORK_MS,
         **os.environ,

@@ -29,7 +29,8 @@ def problem_orders() -> list[dict[str, Any]]:
     train = {"name": "book-train", "queueName": "trains"}
     parcel = {"orderId": "1", "city": "Atlantis"}
     ship = {"name": "book-shipping", "queueName": "shipping", "data": parcel}
-    undo = {"book-shipping": {"name": "recall-parcel", "when": "Started"}}
+    recall = {"name": "recall-parcel", "queueName": "cancellations", "when": "Started"}
+    undo = {"book-shipping": recall}
     failing = [manifest(name, ship, undos=undo) for name in ("order-126", "order-127")]
     return [manifest("order-125", train), *failing]
 

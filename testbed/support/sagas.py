@@ -11,7 +11,9 @@ needs no driver. `peek`, `reached` and the methods of the stage settle nothing.
 import asyncio
 import contextlib
 import re
+import shutil
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 from redis.asyncio import Redis
@@ -22,7 +24,7 @@ from jobgroup import Driver, GroupNode, GroupState, JobGroups, Store
 from jobgroup.model import names
 from jobgroup.store.connection import connect, is_transient
 from jobgroup.store.replies import read_group, refusal
-from jobgroup.store.scripts import load
+from jobgroup.store.scripts import FOLDER, load
 from testbed.servers.stock import StockClient
 from testbed.support.waiting import eventually
 
@@ -214,3 +216,13 @@ async def stage(redis_url: str, prefix: str, admin_url: str = "") -> AsyncIterat
             yield sagas
         finally:
             await sagas.clear()
+
+
+def knowing(folder: Path, highest: int) -> Path:
+    """Copy the scripts, and let them know no format above this one."""
+    shutil.copytree(FOLDER, folder)
+    formats = folder / "includes/formats.lua"
+    text, replaced = re.subn(r"highest = \d+", f"highest = {highest}", formats.read_text())
+    assert replaced == 1
+    formats.write_text(text)
+    return folder

@@ -1,6 +1,6 @@
 """The example as it stands: an order that is fulfilled, and one that is refused and undone.
 
-The Deployment that works on payments:compensation has no pods until a payment has to be refunded: a
+The Deployment that works on refunds has no pods until a payment has to be refunded: a
 WorkerPool scales it up then, and down again afterwards. Once with workers in Node, once in Python.
 """
 

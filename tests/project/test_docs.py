@@ -236,7 +236,7 @@ def problems(parts: Parts, reader: Reader) -> None:
 
 def new_queue(parts: Parts, _: Reader) -> None:
     """Delete what shows that the queue of undos was used by the pages before."""
-    keys = [f"bull:payments:compensation:{name}" for name in ("meta", "events")]
+    keys = [f"bull:refunds:{name}" for name in ("meta", "events")]
     with Redis.from_url(parts.redis.url) as redis:
         redis.delete(*keys)
 
@@ -338,9 +338,10 @@ def test_the_policy_restricts_a_namespace_to_its_own_queues(shop: Parts) -> None
     (policy,) = [block.text for block in blocks("yaml") if block.file == "queues.yaml"]
     resources = Resources(shop.api, "default")
 
-    def refusal(*queues: str) -> str:
+    def refusal(*queues: str, undo: str = "") -> str:
         jobs = [{"name": queue, "queueName": queue} for queue in queues]
-        order = json.dumps(manifest("order", *jobs))
+        undos = {queues[0]: {"name": "undo", "queueName": undo}} if undo else None
+        order = json.dumps(manifest("order", *jobs, undos=undos))
         try:
             resources.kubectl("create", "--dry-run=server", "-f", "-", stdin=order)
         except KubectlError as error:
@@ -353,6 +354,8 @@ def test_the_policy_restricts_a_namespace_to_its_own_queues(shop: Parts) -> None
         wait_for(lambda: sentence in refusal("payments"))
         assert sentence in refusal("default.payments", "default-two.payments")
         assert refusal("default.payments", "default.stock") == ""
+        assert sentence in refusal("default.payments", undo="shop.refunds")
+        assert refusal("default.payments", undo="default.refunds") == ""
     finally:
         shop.api.kubectl("delete", "-f", "-", stdin=policy)
         wait_for(lambda: refusal("payments") == "")

@@ -34,13 +34,13 @@ ORDER = (ORDERS / "order.yaml").read_text()
 REFUSED = (ORDERS / "order-refused.yaml").read_text()
 QUEUES = ("payments", "inventory", "shipping")
 PAYMENT = {"orderId": "9", "amount": 5}
-RESERVATION = {"orderId": "9", "sku": "teapot", "quantity": 1}
+STOCK = {"orderId": "9", "sku": "teapot", "quantity": 1}
 PARCEL = {"orderId": "9", "city": "Oslo"}
-# Queue, job, its data, its undo, and what the job returns.
+# Queue, job, its data, the queue of its undo, its undo, and what the job returns.
 TWICE = [
-    ("payments", "charge-payment", PAYMENT, "refund-payment", "paymentId", "pay-9"),
-    ("inventory", "reserve-stock", RESERVATION, "release-stock", "reservationId", "res-9"),
-    ("shipping", "book-shipping", PARCEL, "cancel-shipping", "parcelId", "box-9"),
+    ("payments", "charge-payment", PAYMENT, "refunds", "refund-payment", "paymentId", "pay-9"),
+    ("inventory", "reserve-stock", STOCK, "releases", "release-stock", "reservationId", "res-9"),
+    ("shipping", "book-shipping", PARCEL, "cancellations", "cancel-shipping", "parcelId", "box-9"),
 ]
 
 Worker = asyncio.subprocess.Process
@@ -150,10 +150,10 @@ async def test_what_runs_twice_is_done_and_undone_once(
     note = {"note": "no"}
     async with worker() as process:
         assert await hear(process) == "working"
-        for queue, name, data, undo, field, entry in TWICE:
+        for queue, name, data, undos, undo, field, entry in TWICE:
             told = {"originalReturnValue": {field: entry}, "compensationData": note}
             said = []
-            for where, what, about in ((queue, name, data), (f"{queue}:compensation", undo, told)):
+            for where, what, about in ((queue, name, data), (undos, undo, told)):
                 for _ in range(2):
                     await producer.add(where, what, about)
                     said.append(await hear(process))
@@ -170,7 +170,8 @@ async def test_a_job_of_an_unknown_name_fails_at_once_and_the_others_are_undone(
 ) -> None:
     charge = {"name": "charge-payment", "queueName": "payments", "data": PAYMENT}
     sing = {"name": "sing", "queueName": "payments", "opts": {"attempts": 3}}
-    undos = {"charge-payment": {"name": "refund-payment", "data": {"note": "no song"}}}
+    refund = {"name": "refund-payment", "queueName": "refunds", "data": {"note": "no song"}}
+    undos = {"charge-payment": refund}
     order = {"name": "song", "jobs": [charge, sing], "compensation": undos}
     async with worker() as process:
         ended = await run(groups, json.dumps(order))
@@ -193,15 +194,12 @@ async def test_a_job_without_attempts_fails_in_attempt_1_of_1(
 async def test_a_deployment_works_on_the_queue_it_is_for(
     groups: JobGroups, prefix: str, worker: Starter
 ) -> None:
-    names = {f"{queue}{tail}" for queue in QUEUES for tail in ("", ":compensation")}
 
     async def is_there() -> bool:
         found = await Queues(groups.store.redis, prefix).connections() or ()
-        return {name for name in names if has_worker(prefix, name, found)} == {
-            "payments:compensation"
-        }
+        return {name for name in QUEUES if has_worker(prefix, name, found)} == {"refunds"}
 
-    async with worker(QUEUES="payments:compensation") as process:
+    async with worker(QUEUES="refunds") as process:
         await eventually(is_there)
         await leave(process)
 
@@ -251,7 +249,7 @@ async def test_a_worker_refuses_a_queue_it_has_no_code_for(worker: Starter) -> N
     async with worker(QUEUES="payments,mails") as process:
         _, said = await process.communicate()
         assert process.returncode != 0
-        assert said.decode().startswith("QUEUES names mails; there are payments,payments:comp")
+        assert said.decode().startswith("QUEUES names mails; there are payments,refunds,inv")
 
 
 @pytest.mark.parametrize("flavour", ["node", "python"])

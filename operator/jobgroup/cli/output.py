@@ -34,6 +34,7 @@ def group_fields(group: GroupState) -> dict[str, Any]:
 def job_fields(details: JobDetails) -> dict[str, Any]:
     """Return the fields of a job for a table; the key is last because it is long."""
     fields = {"name": details.name, **_fields(details.job)}
+    del fields["undoQueue"]
     return {"jobId": "", "name": "", "queueName": "", "status": "", "undo": "", **fields}
 
 
@@ -41,7 +42,7 @@ def job_object(details: JobDetails) -> dict[str, Any]:
     """Return the fields of a job, and why it and its undo failed, for a program."""
     failures = {"failure": details.failure, "undoFailure": details.undo_failure}
     objects = {name: failure and _fields(failure) for name, failure in failures.items()}
-    return {**job_fields(details), **objects}
+    return {**job_fields(details), "undoQueue": details.job.undo_queue, **objects}
 
 
 def failure_lines(jobs: Sequence[JobDetails]) -> list[str]:

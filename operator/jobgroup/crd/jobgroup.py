@@ -13,7 +13,7 @@ from jobgroup.crd.custom_resource import (
 )
 from jobgroup.crd.structural import OPAQUE, Schema, structural
 from jobgroup.definition.options import MAX_COUNT, JobOptions, RetryOptions
-from jobgroup.definition.spec import MAX_QUEUE_NAME
+from jobgroup.definition.spec import MAX_QUEUE_NAME, MAX_UNDO_QUEUE
 from jobgroup.resource.jobgroup_spec import JobGroupSpec
 from jobgroup.resource.jobgroup_status import JobGroupStatus
 from jobgroup.resource.kinds import JOBGROUP
@@ -98,6 +98,7 @@ def _spec() -> Schema:
     for mapping in (job, job["properties"]["opts"], compensation, undo["properties"]["opts"]):
         mapping["x-kubernetes-map-type"] = "atomic"
     job["properties"]["queueName"]["maxLength"] = MAX_QUEUE_NAME
+    undo["properties"]["queueName"]["maxLength"] = MAX_UNDO_QUEUE
 
     no_jobs = _refuse(job["properties"]["opts"], JobOptions, "a job in a group")
     no_undos = _refuse(undo["properties"]["opts"], RetryOptions, "an undo")

@@ -8,6 +8,7 @@ only the status is written.
 from collections.abc import Sequence
 from typing import Any
 
+from jobgroup.definition.spec import RESERVED_QUEUES
 from jobgroup.errors import EmptyGroupError, JobInFlowError
 from jobgroup.model.names import LEDGER_QUEUE
 
@@ -40,6 +41,9 @@ def _moved(field: str) -> str:
 
 
 _STATUS_WRITE = " || ".join(f"({_moved(field)})" for field in ("state", "progress", "undone"))
+
+# Whether an undo is to be added to a queue of the ledger.
+_RESERVED = f"has(undo.queueName) && undo.queueName in {sorted(RESERVED_QUEUES)}"
 
 ROOT: list[Rule] = [
     # Lists with a map key are equal in any order, but the id of a job contains its position.
@@ -101,6 +105,13 @@ SPEC: list[Rule] = [
         messageExpression=f"'Job \"' + self.jobs.filter(j, j.queueName == '{LEDGER_QUEUE}')[0].name"
         f' + \'": the queue "{LEDGER_QUEUE}" is reserved\'',
         fieldPath=".jobs",
+    ),
+    on_create(
+        f"!self.compensation.exists(k, undo, {_RESERVED})",
+        message="The queue of an undo is reserved",
+        messageExpression=f"self.compensation.transformList(k, undo, {_RESERVED}, 'Compensation \"'"
+        " + k + '\": the queue \"' + undo.queueName + '\" is reserved')[0]",
+        fieldPath=".compensation",
     ),
     # A rule of the optional field itself would not be evaluated when the field is added or removed.
     {

@@ -19,7 +19,7 @@ from typing import Any
 
 from jobgroup.definition.options import RetryOptions, undo_options
 from jobgroup.definition.slices import Sliced, finish, slices
-from jobgroup.definition.spec import Compensation, Group, Job
+from jobgroup.definition.spec import Compensation, Group, Job, own_undo_queues
 
 VERSION = "v1:"
 
@@ -78,7 +78,10 @@ def _given(
     """Return what the user gave, with these jobs and undos."""
     given: dict[str, Any] = {"jobs": [_job(job) for job in jobs]}
     if compensation:
-        given["compensation"] = {name: _undo(undo) for name, undo in compensation.items()}
+        queues = own_undo_queues(group)
+        given["compensation"] = {
+            name: _undo(undo, queues.get(name)) for name, undo in compensation.items()
+        }
     if group.explicit_name:
         given["name"] = group.name
     return given
@@ -90,9 +93,10 @@ def _join_slices(
     slices_of_undos: Sequence[Sequence[tuple[str, Compensation]]],
 ) -> Sliced[bytes]:
     """Return what a group is as canonical JSON; the keys are in the order that it requires."""
-    undos, jobs, name = [], [], b""
+    undos, jobs, name, queues = [], [], b"", own_undo_queues(group)
     for some in slices_of_undos:
-        undos.append(canonical_json({name: _undo(undo) for name, undo in some})[1:-1])
+        given = {name: _undo(undo, queues.get(name)) for name, undo in some}
+        undos.append(canonical_json(given)[1:-1])
         yield
     for each in slices_of_jobs:
         jobs.append(canonical_json([_job(job) for job in each])[1:-1])
@@ -162,8 +166,11 @@ def _job(job: Job) -> dict[str, Any]:
     return given
 
 
-def _undo(undo: Compensation) -> dict[str, Any]:
+def _undo(undo: Compensation, queue: str | None) -> dict[str, Any]:
+    """Return an undo; `queue` is its queue if that is not the default one."""
     given: dict[str, Any] = {"name": undo.name}
+    if queue:
+        given["queueName"] = queue
     _add_data(given, undo.data)
     _add_options(given, undo.opts, _UNDO_DEFAULTS)
     if undo.when != _WHEN:

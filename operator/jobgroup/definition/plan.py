@@ -16,7 +16,7 @@ import pydantic_core
 from jobgroup.definition.digest import digest_in_slices
 from jobgroup.definition.options import NO_OPTIONS, JobOptions, Keep, Retention, RetryOptions
 from jobgroup.definition.slices import Pace, Sliced, finish
-from jobgroup.definition.spec import Compensation, Group, Job
+from jobgroup.definition.spec import Compensation, Group, Job, own_undo_queues
 from jobgroup.errors import InvalidSpecError
 from jobgroup.model import names
 
@@ -27,6 +27,8 @@ _PLAIN = frozenset({str, bool, type(None)})
 _LARGE = 2**63
 _PLAIN_CONTAINERS = frozenset({dict, list, tuple})
 
+# Drivers that know only lower formats would look for undos in the default queue.
+_UNDO_QUEUES = ("format", "2")
 MAX_PAYLOAD = 10 * 1024 * 1024
 # Each call that adds undos reads all mappings of the group. With 2,000 of them and this size, it
 # takes Redis 20 to 30 ms. One undo with the largest payload is still allowed.
@@ -80,6 +82,9 @@ def plan_in_slices(
     owned = [] if owner == names.HEADLESS else ["owner", owner, "resource", resource]
     parent = [*owned, "members", _members_with_undo(group)]
     fields = [*owned, "digest", digest] if digest else [*owned]
+    if own_undo_queues(group):
+        parent += _UNDO_QUEUES
+        fields += _UNDO_QUEUES
     if undos:
         fields += "undos", to_json([places.get(job.name, 0) for job in group.jobs])
     if retention := _retention(group.jobs, ids):

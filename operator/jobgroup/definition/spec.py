@@ -48,6 +48,10 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 MAX_QUEUE_NAME = 63
 QUEUE_NAME = f"[A-Za-z0-9._-]{{1,{MAX_QUEUE_NAME}}}"
 QueueName = Annotated[str, StringConstraints(pattern=f"^{QUEUE_NAME}$")]
+# The name of a queue, or that of the default queue of undos.
+UNDO_QUEUE = f"^{QUEUE_NAME}({names.UNDO_QUEUE_SUFFIX})?$"
+RESERVED_QUEUES = frozenset((names.LEDGER_QUEUE, names.undo_queue(names.LEDGER_QUEUE)))
+MAX_UNDO_QUEUE = MAX_QUEUE_NAME + len(names.UNDO_QUEUE_SUFFIX)
 
 
 class Job(Model):
@@ -71,6 +75,11 @@ class Compensation(Model):
     """The undo of one job."""
 
     name: Name = Field(description="The name of the undo, as its worker sees it.")
+    queueName: Annotated[str, StringConstraints(pattern=UNDO_QUEUE)] | None = Field(  # noqa: N815
+        default=None,
+        description="The queue of the undo. Defaults to the queue of its job and `:compensation`,"
+        " a name that BullMQ for Node refuses. _jobgroups is reserved.",
+    )
     data: Any = Field(
         default_factory=dict,
         description="The compensationData in the data of the undo: any JSON. Defaults to {}.",
@@ -155,9 +164,25 @@ def parse_group_in_slices(
         is_final = not may_be_newer(error)
         raise InvalidSpecError(validation_error(error), is_final) from None
     for n, job_spec in enumerate(group.jobs):
-        if job_spec.queueName == names.LEDGER_QUEUE:
-            raise InvalidSpecError(f'jobs[{n}].queueName: "{names.LEDGER_QUEUE}" is reserved')
+        _check_queue(f"jobs[{n}]", job_spec.queueName)
+    for key, undo in group.compensation.items():
+        _check_queue(f"compensation.{key}", undo.queueName)
     return group
+
+
+def _check_queue(where: str, queue: str | None) -> None:
+    if queue in RESERVED_QUEUES:
+        raise InvalidSpecError(f'{where}.queueName: "{queue}" is reserved')
+
+
+def own_undo_queues(group: Group) -> dict[str, str]:
+    """Return the queues of undos that are not the default queue, by the names of the jobs."""
+    given = {name: undo.queueName for name, undo in group.compensation.items() if undo.queueName}
+    if not given:
+        return {}
+    defaults = [(job.name, names.undo_queue(job.queueName)) for job in group.jobs]
+    others = {name for name, default in defaults if given.get(name) != default}
+    return {name: queue for name, queue in given.items() if name in others}
 
 
 def _validate_parts(

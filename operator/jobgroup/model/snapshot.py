@@ -7,6 +7,8 @@ store/replies.py reads the replies into these values by name: `undoFailedCount` 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from jobgroup.model.names import undo_queue
+
 State = Literal["ACTIVE", "COMPENSATING", "COMPLETED", "FAILED", "FAILED_COMPENSATION"]
 STATES: tuple[State, ...] = get_args(State)
 JobStatus = Literal["pending", "active", "completed", "failed", "cancelled"]
@@ -85,13 +87,23 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class GroupJob:
-    """One job of a group and its status."""
+    """One job of a group and its status.
+
+    `undo_queue` is the queue of its undo; it is empty for `<queueName>:compensation`, and before
+    the undo was added.
+    """
 
     job_id: str
     job_key: str
     status: JobStatus
     queue_name: str
     undo: UndoStatus = ""
+    undo_queue: str = ""
+
+    @property
+    def undoes_in(self) -> str:
+        """Return the queue in which this job is undone."""
+        return self.undo_queue or undo_queue(self.queue_name)
 
 
 @dataclass(frozen=True, slots=True)

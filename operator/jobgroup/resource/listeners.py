@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from jobgroup.model.backlog import Backlog
-from jobgroup.model.names import undo_queue
 from jobgroup.model.snapshot import GroupJob
 
 NO_WORKER = "no worker is connected: start one, or create a WorkerPool"
@@ -72,7 +71,7 @@ def missing_workers_message(
     """
     if connections is None:
         return ""
-    waiting = Counter(undo_queue(job.queue_name) for job in jobs if job.undo == "pending")
+    waiting = Counter(job.undoes_in for job in jobs if job.undo == "pending")
     without = queues_without_worker(prefix, waiting, connections)
     return _message("undo", {queue: waiting[queue] for queue in without}, NO_WORKER)
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from jobgroup.definition.options import Model
-from jobgroup.definition.spec import MAX_QUEUE_NAME, QUEUE_NAME
-from jobgroup.model.names import UNDO_QUEUE_SUFFIX, undo_queue
+from jobgroup.definition.spec import MAX_UNDO_QUEUE, UNDO_QUEUE
+from jobgroup.model.names import undo_queue
 from jobgroup.resource.replicas import Bounds
 
 MAX_REPLICAS = 10_000
@@ -18,8 +18,6 @@ Replicas = Annotated[int, Field(ge=0, le=MAX_REPLICAS)]
 # that would change the path.
 _VERSION = "^([a-z0-9][a-z0-9.-]*/)?v[0-9][a-z0-9]*$"
 _KIND = "^[A-Za-z][A-Za-z0-9]*$"
-_QUEUE = f"^{QUEUE_NAME}({UNDO_QUEUE_SUFFIX})?$"
-_MAX_QUEUE = MAX_QUEUE_NAME + len(UNDO_QUEUE_SUFFIX)
 _NAME = "^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
 
 
@@ -46,10 +44,10 @@ class ScaleTarget(Model):
 class WorkerPoolSpec(Model):
     """The desired scaling: as many workers as the jobs of a queue need."""
 
-    queueName: Annotated[str, Field(min_length=1, max_length=_MAX_QUEUE)] = Field(  # noqa: N815
-        description="The queue whose jobs are counted, usually a compensation queue:"
+    queueName: Annotated[str, Field(min_length=1, max_length=MAX_UNDO_QUEUE)] = Field(  # noqa: N815
+        description="The queue whose jobs are counted, usually a queue of undos, such as"
         f" {undo_queue('<queue>')}. Immutable.",
-        json_schema_extra={"pattern": _QUEUE},
+        json_schema_extra={"pattern": UNDO_QUEUE},
     )
     scaleTargetRef: ScaleTarget = Field(  # noqa: N815
         description="The workload to scale. Immutable."

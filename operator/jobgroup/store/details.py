@@ -45,11 +45,7 @@ async def read_failures(
 ) -> dict[str, JobFailure]:
     """Return why the first jobs and the first undos failed, by their ids."""
     members = [(job.job_id, job.queue_name) for job in jobs if job.status == "failed"]
-    undos = [
-        (names.undo_id(job.job_id), names.undo_queue(job.queue_name))
-        for job in jobs
-        if job.undo == "failed"
-    ]
+    undos = [(names.undo_id(job.job_id), job.undoes_in) for job in jobs if job.undo == "failed"]
     failed = [*members[:limit], *undos[:limit]]
     keys = [names.job_key(prefix, queue, job_id) for job_id, queue in failed]
     found = {}

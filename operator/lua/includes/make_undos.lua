@@ -39,8 +39,8 @@ local function make_undos(k, prefix, gid, now, budget, running)
       left = left + 1
     else
       local mapping = mapping_of(key)
-      local queue_name, id = split_job_key(prefix, key)
-      local undo_queue, undo_id = names.undo_queue(queue_name), names.undo_id(id)
+      local _, id = split_job_key(prefix, key)
+      local undo_queue, undo_id = undo_mappings.target(prefix, key, mapping)
       local undo_key = names.job_key(prefix, undo_queue, undo_id)
       if not mapping.is_lost then
         local data = '{"groupId":"' .. gid .. '","originalJobName":' .. mapping.job_name .. ',"originalJobId":"' .. id

@@ -3,16 +3,16 @@
 ]]
 -- @include ledgers
 -- @include names
--- @include split_job_key
 -- @include restore_entry
+-- @include undo_mappings
 local function restore_undos(k, prefix)
   -- A worker that takes the wake-up of a deleted ledger leaves a hash that has only its own fields.
   local was_taken = redis.call("HEXISTS", k.undo, "processedOn") == 1
   local is_lost = redis.call("EXISTS", k.undo) == 0 or (was_taken and #ledgers.undos(k, prefix).list() == 0)
   if not is_lost then return end
+  local _, mapping_of = undo_mappings.read(k)
   for _, key in ipairs(redis.call("HKEYS", k.jobs)) do
-    local queue, id = split_job_key(prefix, key)
-    local undo_key = names.job_key(prefix, names.undo_queue(queue), names.undo_id(id))
+    local undo_key = names.job_key(prefix, undo_mappings.target(prefix, key, mapping_of(key)))
     if redis.call("HGET", undo_key, "parentKey") == k.undo then
       redis.call("HSET", k.undo, undo_key, key)
       restore_entry(prefix, undo_key, k.undo, nil, k.undo_open, k.undo_done, k.undo_failed)

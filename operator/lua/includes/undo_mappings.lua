@@ -10,6 +10,7 @@
   member: 0 if it has no mapping, 2 if it is undone also if it only started, else 1.
 ]]
 -- @include names
+-- @include split_job_key
 -- Not the places of any mapping: the text begins with a brace, and has at most 12 MB. The second one is for a
 -- mapping that undoes a member also if it only started.
 local LOST, LOST_FROM_START = 1, 1000000000
@@ -35,6 +36,7 @@ local function cut_mapping(text, place, next_place)
     job_name = job_name, -- as JSON, like the data
     data = string.sub(text, data + 1, next_place - 3),
     name = given.name,
+    queue = given.queueName, -- nil for the default
     opts = undo_options(given.opts or {}),
     from_start = given.when == "Started",
   }
@@ -53,7 +55,7 @@ local function read_mappings(k, places)
       -- Of equal places, the last one is followed by the next place.
       for i, place in ipairs(sorted) do next_places[place] = sorted[i + 1] end
     end
-    local place = math.abs(places[n])
+    local place = math.abs(places[n] or 0)
     if not mappings[place] then
       mappings[place] = cut_mapping(text, place, next_places[place]) or { is_lost = true }
     end
@@ -74,6 +76,12 @@ local undo_mappings = {
     end
     local mapping_at = read_mappings(k, places)
     return members, function(key) return mapping_at(names.index_of(key) + 1) end
+  end,
+
+  -- Return the queue and the id of the undo of a member. The queue is the default one if the mappings were lost.
+  target = function(prefix, key, mapping)
+    local queue, id = split_job_key(prefix, key)
+    return mapping.queue or names.undo_queue(queue), names.undo_id(id)
   end,
 
   -- Record that these members need no undo any more.

@@ -125,6 +125,8 @@ def test_a_default_of_a_job_digests_like_an_omitted_field(job: dict[str, Any]) -
         {"opts": {"backoff": EXPONENTIAL}},
         {"opts": {"attempts": 3, "backoff": EXPONENTIAL}},
         {"when": "Completed"},
+        {"queueName": "payments:compensation"},
+        {"queueName": None},
     ],
 )
 def test_a_default_of_an_undo_digests_like_an_omitted_field(undo: dict[str, Any]) -> None:
@@ -163,11 +165,32 @@ def test_every_other_change_is_another_digest() -> None:
         {"opts": {"backoff": 1000}},
         {"opts": {"backoff": {"type": "exponential", "delay": 1001}}},
         {"when": "Started"},
+        {"queueName": "refunds"},
+        {"queueName": "shipping:compensation"},
     ]
     made = [digest(job) for job in jobs] + [digest(undo=undo) for undo in undos]
     made += [digest(name="another")]
     made += [digest_group(parse_group("order", pair)) for pair in two_jobs()]
     assert len(set(made)) == len(made)
+
+
+def test_a_queue_of_undos_is_the_default_if_it_is_that_of_every_job_with_the_name() -> None:
+    def made(queue: str | None, other: str) -> str:
+        jobs = [JOB, {**JOB, "queueName": other}]
+        return digest_group(parse_group("order", jobs, {"charge": {**UNDO, "queueName": queue}}))
+
+    assert made("payments:compensation", "payments") == made(None, "payments")
+    assert made("payments:compensation", "bank") != made(None, "bank")
+
+
+def test_the_digest_of_a_large_group_has_the_queues_of_its_undos() -> None:
+    def made(queue: str) -> str:
+        jobs = [{**JOB, "name": f"charge-{n}"} for n in range(150)]
+        undos: dict[str, Any] = {job["name"]: UNDO for job in jobs}
+        undos["charge-149"] = {**UNDO, "queueName": queue}
+        return digest_group(parse_group("order", jobs, undos))
+
+    assert len({made("payments:compensation"), made("refunds"), made("banks")}) == 3
 
 
 def two_jobs() -> list[list[dict[str, Any]]]:

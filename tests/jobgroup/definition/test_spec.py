@@ -48,7 +48,13 @@ def test_a_definition_with_every_field() -> None:
         "keepLogs": 5,
         "stackTraceLimit": 0,
     }
-    undo = {"name": "refund", "data": [1], "opts": {"attempts": 5, "backoff": 7}, "when": "Started"}
+    undo = {
+        "name": "refund",
+        "queueName": "refunds",
+        "data": [1],
+        "opts": {"attempts": 5, "backoff": 7},
+        "when": "Started",
+    }
     group = parse([{**JOB, "data": None, "opts": opts}], {"charge": undo})
     assert group.jobs[0].opts.model_dump(exclude_none=True) == opts
     assert group.compensation["charge"].model_dump() == undo
@@ -268,8 +274,26 @@ QUEUE = "Input should be 1 to 63 letters, digits, dots, underscores or hyphens"
             "compensation.charge.when: Input should be 'Completed' or 'Started'",
         ),
         (
-            {"compensation": {"charge": {"name": "refund", "queueName": "q"}}},
-            "compensation.charge.queueName: unknown field",
+            {"compensation": {"charge": {"name": "refund", "queue": "q"}}},
+            "compensation.charge.queue: unknown field",
+        ),
+        *(
+            (
+                {"compensation": {"charge": {"name": "refund", "queueName": name}}},
+                f"compensation.charge.queueName: {QUEUE}",
+            )
+            for name in ("", "a:b", ":compensation", "q:compensation:compensation", "x" * 64)
+        ),
+        *(
+            (
+                {"compensation": {"charge": {"name": "refund", "queueName": name}}},
+                f'compensation.charge.queueName: "{name}" is reserved',
+            )
+            for name in ("_jobgroups", "_jobgroups:compensation")
+        ),
+        (
+            {"compensation": {"charge": {"name": "refund", "queueName": 1}}},
+            "compensation.charge.queueName: Input should be a string",
         ),
         (
             {

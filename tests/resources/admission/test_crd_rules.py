@@ -86,6 +86,11 @@ BAD: dict[str, tuple[Edit, str, str]] = {
         "spec.jobs",
         'Job "x": the queue "_jobgroups" is reserved',
     ),
+    "reserved queue of an undo": (
+        lambda body: undo(body).update(queueName="_jobgroups:compensation"),
+        "spec.compensation",
+        'Compensation "{last}": the queue "_jobgroups:compensation" is reserved',
+    ),
     "job option": (
         lambda body: last(body)["opts"].update(telemetry={}),
         "spec.jobs",
@@ -141,6 +146,7 @@ CHANGES: dict[str, tuple[Edit, str]] = {
         "jobs",
     ),
     "undo": (lambda body: undo(body).update(name="other"), "compensation"),
+    "queue of an undo": (lambda body: undo(body).update(queueName="other"), "compensation"),
     "undo less": (
         lambda body: body["spec"]["compensation"].pop(last(body)["name"]),
         "compensation",

@@ -24,21 +24,25 @@ def said(resources: Resources) -> list[str]:
     return [each["message"] for each in found if each["type"] in ("Ready", "Reconciling")]
 
 
-async def test_undos_without_a_worker_are_reported(resources: Resources, worker: Worker) -> None:
+@pytest.mark.parametrize("named", [False, True])
+async def test_undos_without_a_worker_are_reported(
+    resources: Resources, worker: Worker, named: bool
+) -> None:
     queue = f"{resources.namespace}-pay"
+    refunds = f"{resources.namespace}-refunds" if named else f"{queue}:compensation"
     client = await worker()
     await client.work(queue, {"refuse": fails_for_good()})
     jobs = [job(f"charge-{n}", queue) for n in range(3)]
-    undos = {each["name"]: undo("refund") for each in jobs}
+    undos = {each["name"]: {**undo("refund"), "queueName": refunds} for each in jobs}
     resources.apply(manifest("order", *jobs, job("refuse", queue, delay=1500), undos=undos))
-    unheard = f"3 undos wait in {queue}:compensation; {NO_WORKER}"
+    unheard = f"3 undos wait in {refunds}; {NO_WORKER}"
     until(
         lambda: said(resources) == [f"compensating, 0 of 3 undone; {unheard}"] * 2,
         lambda: f"it says {said(resources)}",
     )
     resources.condition("order", "Reconciling", "True", "NoUndoWorker")
     # Active undos have a worker, even if no undo has ended yet.
-    await client.work(f"{queue}:compensation", {"refund": hangs()}, concurrency=3)
+    await client.work(refunds, {"refund": hangs()}, concurrency=3)
     until(
         lambda: said(resources) == ["compensating, 0 of 3 undone"] * 2,
         lambda: f"it still says {said(resources)}",

@@ -19,17 +19,19 @@ def workloads(resources: Resources) -> Workloads:
     return Workloads(resources)
 
 
+@pytest.mark.parametrize("named", [False, True])
 async def test_undos_scale_a_deployment_up_and_then_down(
-    workloads: Workloads, worker: Worker
+    workloads: Workloads, worker: Worker, named: bool
 ) -> None:
     queue, resources = workloads.queue("pay"), workloads.resources
+    refunds = workloads.queue("refunds") if named else f"{queue}:compensation"
     quick: dict[str, Any] = {"cooldownSeconds": 1, "jobsPerReplica": 1}
-    workloads.apply(workload("undoers"), pool("undoers", f"{queue}:compensation", **quick))
+    workloads.apply(workload("undoers"), pool("undoers", refunds, **quick))
     workloads.says("undoers", "Ready", "True", "QueueNeverSeen")
     client = await worker()
     await client.work(queue, {"refuse": fails_for_good()})
     jobs = [job(f"charge-{n}", queue) for n in range(3)]
-    undos = {each["name"]: undo("refund") for each in jobs}
+    undos = {each["name"]: {**undo("refund"), "queueName": refunds} for each in jobs}
     resources.apply(manifest("order", *jobs, job("refuse", queue, delay=1500), undos=undos))
     workloads.scales_to("undoers", 3)
     assert workloads.changes("undoers") == 1
@@ -38,7 +40,7 @@ async def test_undos_scale_a_deployment_up_and_then_down(
     assert (status["desiredReplicas"], status["replicas"], status["backlog"]) == (3, 3, 3)
     assert status["lastScale"]["reason"] == "3 jobs, 1 per replica"
 
-    await client.work(f"{queue}:compensation", {"refund": hangs()}, concurrency=3)
+    await client.work(refunds, {"refund": hangs()}, concurrency=3)
     resources.reaches("order", state="COMPENSATING", undone="0/3")
     await client.heard("started", name="refund")
     await client.release("refund")

@@ -282,6 +282,11 @@ BUGS = {
         'if job[1] == sealed or redis.call("ZSCORE", base .. "completed", id) then',
         "if false then",
     ),
+    "undos are restored from default queues alone": Bug(
+        "includes/restore_undos.lua",
+        "undo_mappings.target(prefix, key, mapping_of(key))",
+        "undo_mappings.target(prefix, key, {})",
+    ),
     "the ledger of undos is not restored": Bug(
         "includes/settle.lua",
         "if count_undos() > 0 then restore_undos(k, prefix) end",

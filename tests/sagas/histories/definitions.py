@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from jobgroup.definition.plan import Plan, plan_group
 from jobgroup.definition.spec import parse_group
 from tests.sagas.histories.group_model import Group
-from tests.sagas.histories.job_model import Member
+from tests.sagas.histories.job_model import UNDOS, Member
 
 Definition = list[dict[str, Any]]
 
@@ -29,6 +29,7 @@ definitions = st.lists(
                 ]
             ),
             "when": st.sampled_from(["Completed", "Started", None]),
+            "undo_queue": st.sampled_from(["", UNDOS]),
         }
     ),
     min_size=1,
@@ -47,11 +48,15 @@ def planned(group_id: str, definition: Definition) -> Plan:
         for n, member in enumerate(definition)
     ]
     compensation = {
-        f"m{n}": {"name": f"undo-m{n}", "when": member["when"], "opts": opts}
+        f"m{n}": {"name": f"undo-m{n}", "when": member["when"], "opts": opts, **_queue(member)}
         for n, member in enumerate(definition)
         if member["when"]
     }
     return plan_group(parse_group("saga", jobs, compensation), group_id)
+
+
+def _queue(member: dict[str, Any]) -> dict[str, str]:
+    return {"queueName": member["undo_queue"]} if member.get("undo_queue") else {}
 
 
 def modelled(group_id: str, definition: Definition) -> Group:
@@ -65,6 +70,7 @@ def modelled(group_id: str, definition: Definition) -> Group:
             unkept=frozenset(UNKEPT[opt] for opt in UNKEPT.keys() & member["opts"].keys()),
             place="delayed" if "delay" in member["opts"] else "waiting",
             when=member["when"],
+            undo_queue=member.get("undo_queue", ""),
         )
         for n, member in enumerate(definition)
     ]

@@ -14,6 +14,7 @@ from jobgroup.store.scripts import FOLDER, Script, load
 from jobgroup.store.store import Store
 from testbed.servers.redis_kinds import master_of
 from tests.sagas.histories import instant
+from tests.sagas.histories.job_model import UNDOS
 from tests.sagas.histories.look import Looker
 from tests.sagas.histories.node_queue import NodeClient, NodeHolder, NodeQueue
 from tests.sagas.histories.stock_queue import Holder, StockConnection, StockQueue
@@ -26,7 +27,7 @@ AnyHolder = Holder | NodeHolder
 # more than LONGEST entries is too long to search.
 BUDGETS = (1, 2, 200)
 LONGEST = 4
-QUEUES = ("a", "b", "a:compensation", "b:compensation")
+QUEUES = ("a", "b", "a:compensation", "b:compensation", UNDOS)
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,9 @@ class Group:
 
     @property
     def has_undo_ledger(self) -> bool:
-        return bool(self.undos) and not self.undos_parentless
+        """Whether it has a ledger of undos that can be restored."""
+        is_known = not any(m.unmapped and m.undo_queue for m in self.members)
+        return bool(self.undos) and not self.undos_parentless and is_known
 
     @property
     def broken(self) -> bool:

@@ -11,6 +11,9 @@ Event = Literal["added", "active", "completed", "failed"]
 # Where a job is in the ledger that is rebuilt from its queue; elsewhere it is open.
 PLACE_IN_LEDGER: dict[Place, Book] = {"completed": "done", "failed": "failed"}
 
+# The queue of undos that some mappings name.
+UNDOS = "undos"
+
 # How often a job may stall before stock workers fail it.
 MAX_STALLS = 1
 
@@ -138,6 +141,7 @@ class Member(Job):
 
     when: Literal["Completed", "Started"] | None = None
     undo: Job | None = None
+    undo_queue: str = ""
     cancelled: bool = False
     removed: bool = False  # a harvest found it missing
     noted: bool = False  # the scripts recorded that it completed before it was run again
@@ -199,7 +203,8 @@ def undo_of(member: Member) -> Job:
 
     Without the mapping, nothing is added to the queue, so the undo is missing.
     """
-    undo = Job(f"{member.id}-undo", f"{member.queue}:compensation", attempts=2, backoff=True)
+    queue = member.undo_queue or f"{member.queue}:compensation"
+    undo = Job(f"{member.id}-undo", queue, attempts=2, backoff=True)
     if member.unmapped:
         undo.place, undo.book = "gone", "nowhere"
         undo.history.clear()

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from jobgroup.model import names
 from jobgroup.store.replies import GroupReply, read_group, read_jobs
 from jobgroup.store.scripts import Script, load
-from tests.sagas.histories.job_model import Place
+from tests.sagas.histories.job_model import UNDOS, Place
 
 LOOK = """
 local function read_group(KEYS, ARGV) READ_GROUP end
@@ -72,7 +72,8 @@ for _, group in ipairs(groups) do
   for _, key in ipairs(row ~= "" and cjson.decode(row).jobKey or {}) do
     local queue, id = string.match(key, "^(.*):([^:]+)$")
     if redis.call("EXISTS", key) == 1 then table.insert(seen.hashed, id) end
-    if redis.call("EXISTS", queue .. ":compensation:" .. id .. "-undo") == 1 then
+    local undo = id .. "-undo"
+    if redis.call("EXISTS", queue .. ":compensation:" .. undo, prefix .. ":UNDOS:" .. undo) > 0 then
       table.insert(seen.hashed, id .. "-undo")
     end
   end
@@ -131,7 +132,7 @@ class Looker:
     def __init__(self, redis: Redis, prefix: str, folder: Path) -> None:
         self._redis = redis
         self._prefix = prefix
-        text = LOOK
+        text = LOOK.replace("UNDOS", UNDOS)
         for name in ("read_group", "read_jobs"):
             text = text.replace(name.upper(), load(name, folder).source)
         self._look = Script("look", text, (), ("prefix", "queues", "groups"))

@@ -132,7 +132,7 @@ class Records:
             kind = fields["event"]
             if kind.startswith("group:"):
                 self.events[fields["groupId"]].append(f"{kind} {fields.get('state', '')}".strip())
-            elif kind == "added" and "group" in fields and queue.endswith(":compensation"):
+            elif kind == "added" and "group" in fields and fields["jobId"].endswith("-undo"):
                 self.undos_added[fields["jobId"]] += 1
         # A removal may have stopped anywhere: the model of such a group follows Redis.
         places = dict(self.seen.places)

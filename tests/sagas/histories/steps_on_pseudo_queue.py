@@ -39,6 +39,8 @@ class PseudoQueueSteps(Steps):
         group = world.groups.get(names.group_of_wakeup(entry))
         if group and not world.is_indexed(group):
             return  # nothing would be left by which a resync finds the group
+        if group and entry != group.id and not kept and not group.has_undo_ledger:
+            return
         token = world.thieves.pop(entry)
         finished = world.do(world.ground.ledger.finish(entry, token, completes, kept))
         if group and finished and not kept:

@@ -1,7 +1,5 @@
 """Groups with a newer format: this release refuses them and leaves them to a newer driver."""
 
-import re
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,21 +11,14 @@ from jobgroup.definition.plan import plan_group
 from jobgroup.definition.spec import parse_group
 from jobgroup.driver import BATCH
 from jobgroup.model import names
-from jobgroup.store.scripts import FOLDER
 from testbed.servers.stock import StockClient
-from testbed.support.sagas import Sagas, delete_residue, job, reached, undo
+from testbed.support.sagas import Sagas, delete_residue, job, knowing, reached, undo
 
 
 @pytest.fixture
 def older(operator_redis: Redis, prefix: str, tmp_path: Path) -> Store:
     """Return a store of scripts that know no format of today."""
-    folder = tmp_path / "lua"
-    shutil.copytree(FOLDER, folder)
-    formats = folder / "includes/formats.lua"
-    text, replaced = re.subn(r"highest = \d+", "highest = 0", formats.read_text())
-    assert replaced == 1
-    formats.write_text(text)
-    return Store(operator_redis, prefix, folder)
+    return Store(operator_redis, prefix, knowing(tmp_path / "lua", 0))
 
 
 async def test_every_call_refuses_a_newer_format(sagas: Sagas, older: Store) -> None:
