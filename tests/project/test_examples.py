@@ -32,7 +32,7 @@ from testbed.support.waiting import PATIENCE_SECONDS, eventually
 ROOT = ORDERS.parents[1]
 ORDER = (ORDERS / "order.yaml").read_text()
 REFUSED = (ORDERS / "order-refused.yaml").read_text()
-QUEUES = ("payments", "inventory", "shipping")
+QUEUES = ("payments", "inventory", "shipping", "refunds", "releases", "cancellations")
 PAYMENT = {"orderId": "9", "amount": 5}
 STOCK = {"orderId": "9", "sku": "teapot", "quantity": 1}
 PARCEL = {"orderId": "9", "city": "Oslo"}
