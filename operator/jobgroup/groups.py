@@ -23,8 +23,19 @@ from jobgroup.errors import (
 )
 from jobgroup.model import names
 from jobgroup.model.clock import FAILOVER_SECONDS, backoff
-from jobgroup.model.snapshot import GroupEvent, GroupJob, GroupNode, GroupState, JobDetails, State
+from jobgroup.model.snapshot import (
+    STATES,
+    GroupEvent,
+    GroupJob,
+    GroupNode,
+    GroupPage,
+    GroupState,
+    JobDetails,
+    ResultPage,
+    State,
+)
 from jobgroup.store.connection import RedisError, connect, is_transient, leave_if_cancelled
+from jobgroup.store.listing import MAX_GROUPS, Filters
 from jobgroup.store.store import Store
 
 # Less than the five seconds after which redis-py 8 ends a read.
@@ -32,6 +43,8 @@ _BLOCK_MS = 2000
 MAX_FAILURES = 100
 # How many ids an error lists.
 MAX_NAMED = 10
+# A hundred years.
+MAX_AGE_SECONDS = 100 * 365 * 24 * 3600
 _KINDS = frozenset({"group:completed", "group:compensating", "group:failed"})
 
 
@@ -85,13 +98,30 @@ class JobGroups:
             return await self.store.read(group_id)
         return None
 
-    async def list_groups(self, state: State, limit: int = 100) -> list[GroupState]:
-        """Return the groups in a state, the oldest first; not those that a driver has to settle.
+    async def list_groups(
+        self,
+        state: State | None = None,
+        name: str | None = None,
+        queue: str | None = None,
+        older_than: float | None = None,
+        owner: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> GroupPage:
+        """Return a page of the groups that match all filters; see GroupPage for the next one.
 
-        Ended groups are in the order in which they ended.
+        Groups of a state are sorted by the time since when they are in it, which must be
+        `older_than` seconds ago; without a state, running groups are first. `queue` is the owning
+        queue. At most 1,000 groups are examined, so a page may be short or empty and still have a
+        cursor. A page has at most `limit` groups, and in addition those that a driver is about to
+        settle. A group that changes its state meanwhile may be on two pages.
         """
-        found = await self.store.read_many(await self.store.list_ids(state, limit))
-        return [group for group in found if group.state == state]
+        if state not in (None, *STATES):
+            raise InvalidSpecError(f"state: {state!r} is none of {', '.join(STATES)}")
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_GROUPS:
+            raise InvalidSpecError(f"limit: {limit!r} must be a number from 1 to {MAX_GROUPS}")
+        filters = Filters(state, _age(older_than), name or "", queue or "", owner or "")
+        return await self.store.listing.groups(filters, limit, cursor)
 
     async def get_group_jobs(self, group_id: str) -> list[GroupJob]:
         """Return the jobs of a group with their current status."""
@@ -104,6 +134,13 @@ class JobGroups:
         job; `get_group_jobs` needs one call.
         """
         return await self.store.read_details(group_id, limit)
+
+    async def get_group_results(self, group_id: str, cursor: str | None = None) -> ResultPage:
+        """Return a page of what the jobs of a group returned, in the order of the definition.
+
+        Jobs that have not completed are left out. A page has at most 200 values.
+        """
+        return await self.store.listing.results(group_id, cursor)
 
     async def cancel_group(self, group_id: str, by: str = "") -> GroupState:
         """Cancel a group: drop its pending jobs and undo the completed ones.
@@ -231,6 +268,15 @@ def _only(group_id: str, job: str, ids: Sequence[str]) -> str:
             + ", ".join(ids[:MAX_NAMED])
         )
     return ids[0]
+
+
+def _age(older_than: float | None) -> int:
+    """Return an age in milliseconds; -1 for none."""
+    if older_than is None:
+        return -1
+    if not isinstance(older_than, int | float) or not 0 <= older_than <= MAX_AGE_SECONDS:
+        raise InvalidSpecError(f"older_than: {older_than!r} must be a number of seconds from 0 on")
+    return int(older_than * 1000)
 
 
 def _plan(group: Mapping[str, Any]) -> Plan:

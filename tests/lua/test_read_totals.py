@@ -103,7 +103,7 @@ async def test_groups_are_counted_by_state(
     assert totals.oldest["COMPENSATING"] == undoing.failed_at
 
     # list_groups.lua reads the same scores.
-    assert {state: await groups.store.list_ids(state, 9) for state in STATES} == {
+    assert {state: await groups.store.listing.ids(state) for state in STATES} == {
         "ACTIVE": ["runs", "runs-too"],
         "COMPENSATING": ["undoing"],
         "COMPLETED": ["went-well"],
@@ -132,7 +132,7 @@ async def test_ended_groups_are_listed_in_the_order_in_which_they_ended(
         assert newest
         while await now(redis) <= newest.updated_at:
             pass
-    ended = await groups.list_groups("COMPLETED")
+    ended = (await groups.list_groups("COMPLETED")).groups
     assert [group.id for group in ended] == ["newer", "older"]
     assert (await groups.store.totals()).oldest == {"COMPLETED": ended[0].finished_at}
 

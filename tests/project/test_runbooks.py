@@ -98,7 +98,7 @@ def test_each_command_in_a_pod_runs_with_the_settings_of_the_chart(pod: dict[str
     for verb in ("drive", "jobs", "list"):
         done = run(pod, verbs[verb])
         assert (verb, done.returncode, done.stderr) == (verb, 0, "")
-    assert run(pod, "python3 -m jobgroup list ACTIVE").stdout.startswith("order-127 ")
+    assert "\norder-127 " in run(pod, "python3 -m jobgroup list ACTIVE").stdout
     assert run(pod, "python3 -m jobgroup cancel order-127").returncode == 0
     assert run(pod, verbs["remove"]).stdout == "order-127 REMOVED\n"
 

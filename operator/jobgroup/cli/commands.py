@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from jobgroup import JobGroupError, JobGroups, Store, __version__
+from jobgroup.cli.finding import duration, list_, results, whole_number
 from jobgroup.cli.manifest import read_plans
 from jobgroup.cli.output import program
 from jobgroup.cli.verbs import (
-    MAX_LISTED,
     REFUSED,
     add,
     cancel,
@@ -23,7 +23,6 @@ from jobgroup.cli.verbs import (
     drive,
     follow,
     jobs,
-    list_,
     remove,
     show,
 )
@@ -124,11 +123,32 @@ def parse(argv: Sequence[str] | None) -> Namespace:
         "--new-id", action="store_true", help="create each group with a new, generated id"
     )
     adding.add_argument("--wait", action="store_true", help="follow the groups until they end")
-    listing = verb(list_, f"list the groups in a state, the oldest first, at most {MAX_LISTED}")
-    listing.add_argument("state", metavar="STATE", choices=STATES, help=", ".join(STATES))
+    listing = verb(list_, "list groups, the oldest of each state first")
+    listing.add_argument(
+        "state",
+        metavar="STATE",
+        nargs="?",
+        choices=STATES,
+        help=f"{', '.join(STATES)} (default: all)",
+    )
+    listing.add_argument("--name", help="only groups with this name")
+    listing.add_argument("--queue", help="only groups whose first job is in this queue")
+    listing.add_argument(
+        "--older-than",
+        metavar="AGE",
+        type=duration,
+        help="only groups that have been in their state for this time, such as 30s, 15m, 12h or 7d",
+    )
+    listing.add_argument(
+        "--owner", help='only groups of this owner; those without a JobGroup have "headless"'
+    )
+    listing.add_argument(
+        "--limit", metavar="N", type=whole_number, help="at most N groups (default: all)"
+    )
     for run, text in (
         (show, "show the state and the counts of a group"),
         (jobs, "list the jobs of a group with their status, and why jobs and undos failed"),
+        (results, "list what the completed jobs of a group returned"),
         (cancel, "cancel a group: drop its pending jobs and undo its completed jobs"),
         (remove, "remove an ended group and its jobs; its id cannot be used again for 30 days"),
         (follow, "show a group after each change until it ends"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jobgroup.model import names
-from jobgroup.model.snapshot import GroupJob, GroupState, JobDetails, JobFailure, Record
+from jobgroup.model.snapshot import GroupJob, GroupState, JobDetails, JobFailure, JobResult, Record
 from jobgroup.model.text import printable, time_of
 from jobgroup.resource.requests import why
 from jobgroup.resource.status import failure_line, failure_message
@@ -97,18 +97,48 @@ def _listing(fields: Mapping[str, Any]) -> str:
     return "\n".join(f"{name:{width}}  {_cell(value)}" for name, value in fields.items())
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
+def group_row(group: GroupState) -> dict[str, Any]:
+    """Return the fields of a group for a table of many; the cause is last because it is long."""
+    undone = f"{group.undone_count}/{group.undo_count}" if group.undo_count else ""
+    return {
+        "id": group.id,
+        "name": group.resource or group.name,
+        "state": group.state,
+        "since": time_of(group.since),
+        "completed": f"{group.completed_count}/{group.total_jobs}",
+        "undone": undone,
+        "reason": _cause(group) if group.reason else "",
+    }
+
+
+def job_value(result: JobResult) -> dict[str, Any]:
+    """Return the fields of a job and what it returned; the value is last because it is long."""
+    return _fields(result)
+
+
+def table(found: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows as a table with a header."""
-    columns = list(rows[0])
-    cells = [columns, *([_cell(row[name]) for name in columns] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join(
+    return "\n".join(rows(found, []))
+
+
+def rows(found: Sequence[Mapping[str, Any]], widths: list[int]) -> list[str]:
+    """Return the lines of a part of a table, with a header if it is the first part.
+
+    `widths` are those of the columns of the parts before, and become those of this part.
+    """
+    columns = list(found[0])
+    cells = [[_cell(row[name]) for name in columns] for row in found]
+    if not widths:
+        widths += [0] * len(columns)
+        cells.insert(0, columns)
+    widths[:] = map(max, widths, (max(map(len, column)) for column in zip(*cells, strict=True)))
+    return [
         "  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in cells
-    )
+    ]
 
 
-def _fields(value: GroupState | GroupJob | JobFailure) -> dict[str, Any]:
+def _fields(value: GroupState | GroupJob | JobFailure | JobResult) -> dict[str, Any]:
     return {names.field_name(name): each for name, each in asdict(value).items()}
 
 

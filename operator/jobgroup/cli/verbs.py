@@ -29,7 +29,6 @@ from jobgroup.model.text import time_of
 
 OK, NOT_COMPLETED, REFUSED = 0, 1, 2
 POLL_SECONDS = 0.25
-MAX_LISTED = 1000
 MOST_REMEMBERED = 10_000
 
 
@@ -58,12 +57,6 @@ def is_taken(refusal: JobGroupError) -> bool:
 
 async def show(groups: JobGroups, args: Namespace) -> int:
     say(render(args, await state_of(groups, args.id), group_listing))
-    return OK
-
-
-async def list_(groups: JobGroups, args: Namespace) -> int:
-    for group in await groups.list_groups(args.state, MAX_LISTED):
-        say(render(args, group))
     return OK
 
 

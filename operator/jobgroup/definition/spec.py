@@ -236,6 +236,11 @@ def generate_group_id() -> str:
     return names.generated_id(secrets.randbits(128))
 
 
+def is_group_id(text: str) -> bool:
+    """Return whether a text may be the id of a group, as far as its characters say."""
+    return _GROUP_ID.fullmatch(text) is not None
+
+
 def check_group_id(group_id: str) -> str:
     """Return the id; raise InvalidSpecError if it cannot become part of a key."""
     if not isinstance(group_id, str) or not _GROUP_ID.fullmatch(group_id):

@@ -5,7 +5,7 @@ store/replies.py reads the replies into these values by name: `undoFailedCount` 
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from jobgroup.model.names import undo_queue
 
@@ -74,6 +74,15 @@ class GroupState:
         return self.state in ENDED
 
     @property
+    def since(self) -> int:
+        """Return since when the group has been in its state."""
+        if self.ended and self.finished_at is not None:
+            return self.finished_at
+        if self.state == "COMPENSATING":
+            return self.compensating_at or self.failed_at or self.created_at
+        return self.updated_at if self.ended else self.created_at
+
+    @property
     def was_compensating(self) -> bool:
         """Return whether the group is or was COMPENSATING.
 
@@ -129,6 +138,32 @@ class JobDetails:
     name: str
     failure: JobFailure | None = None
     undo_failure: JobFailure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What a job returned; the name is empty if its queue no longer has the job."""
+
+    job_id: str
+    name: str
+    queue_name: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPage:
+    """A page of groups. `cursor` leads to the next page; None if there is none."""
+
+    groups: tuple[GroupState, ...]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPage:
+    """A page of return values. `cursor` leads to the next page; None if there is none."""
+
+    results: tuple[JobResult, ...]
+    cursor: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

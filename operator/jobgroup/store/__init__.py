@@ -16,6 +16,7 @@ scripts      Lua files as callables
 replies      replies of scripts -> values or exceptions
 store        groups: one method for each script
 details      the names of jobs, and why they failed
+listing      pages of groups by state and filters, and of return values
 wakeups      the wake-up list
 reviews      pages of groups for the resync
 queues       backlogs, event streams and connected workers of queues

@@ -25,15 +25,16 @@ from jobgroup.model.snapshot import (
     JobFailure,
     OwnedGroup,
     Settled,
-    State,
     Totals,
 )
 from jobgroup.store.connection import UNAVAILABLE
 from jobgroup.store.details import read_details, read_failures, read_fields
+from jobgroup.store.listing import Listing
 from jobgroup.store.observer import SILENT, Observer
 from jobgroup.store.queues import Queues
 from jobgroup.store.replies import (
     GroupReading,
+    GroupReply,
     SettleResult,
     is_its_own,
     read_group,
@@ -76,11 +77,11 @@ class Store:
         self._orphan = load("orphan_group", folder, observer)
         self._tombstone = load("tombstone_group", folder, observer)
         self._read_incarnation = load("read_incarnation", folder, observer)
-        self._list = load("list_groups", folder, observer)
         self._read_totals = load("read_totals", folder, observer)
         self.queues = Queues(redis, prefix, folder, observer)
         self.streams = Streams(redis, prefix)
         self.wakeups = Wakeups(redis, prefix, folder, observer)
+        self.listing = Listing(redis, prefix, self.read_replies, folder, observer)
         self.reviews = Reviews(redis, prefix, folder, observer)
         self.rights = Rights(redis, prefix, folder, observer)
 
@@ -182,13 +183,12 @@ class Store:
         """Return the name of this data set; a Redis that lost its data gets a new one."""
         return str(await self._read_incarnation(self.redis, **self._incarnation_slots()))
 
-    async def list_ids(self, state: State, limit: int) -> list[str]:
-        """Return the ids of the groups in a state, the oldest first."""
-        parked = names.parked_key(self.prefix)
-        return list(await self._list(self.redis, parked=parked, state=state, limit=limit))
-
     async def read_many(self, group_ids: Sequence[str]) -> list[GroupState]:
         """Read those of these groups that exist; skip a group that is due or cannot be read."""
+        return [read.group for read in await self.read_replies(group_ids) if not read.due]
+
+    async def read_replies(self, group_ids: Sequence[str]) -> list[GroupReply]:
+        """Read those of these groups that exist; skip a group that cannot be read."""
         calls = [(self._read, self._slots(group_id)) for group_id in group_ids]
         replies = await run_all(self.redis, calls)
         found = []
@@ -198,8 +198,7 @@ class Store:
                     raise reply
             elif reply:
                 with contextlib.suppress(CorruptKeyError):
-                    read = read_group(group_id, reply)
-                    found += [] if read.due else [read.group]
+                    found.append(read_group(group_id, reply))
         return found
 
     async def read(self, group_id: str) -> GroupState | None:

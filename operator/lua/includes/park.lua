@@ -6,8 +6,8 @@
   ended group stays parked until it is removed: a failed member or undo may be retried manually, and BullMQ 6
   removes jobs that are in no list. `token` is the entry of the wake-up list for the group, or empty.
 ]]
+-- @include in_state_since
 -- @include names
--- @include saga
 -- @include state_scores
 local function park(k, gid, state, more, token)
   if token ~= "" then redis.call("LREM", k.wakeups, 1, token) end
@@ -18,11 +18,8 @@ local function park(k, gid, state, more, token)
     -- As BullMQ does; read_totals reads here how long a group has been on the list.
     redis.call("XADD", k.wakeup_events, "*", "event", "waiting", "jobId", gid, "prev", "waiting-children")
   else
-    local times = redis.call("HMGET", k.group, "createdAt", "failedAt", "compensatingAt", "finishedAt")
-    -- A group whose undos are retried has an earlier end, and began to compensate again.
-    local since = saga.has_ended(state) and times[4] or (state == "COMPENSATING" and (times[3] or times[2])) or times[1]
     local scores, above = state_scores()
-    local score = scores[state] + (tonumber(since) or 0)
+    local score = scores[state] + (in_state_since(k.group, state) or 0)
     redis.call("ZADD", k.parked, string.format("%.0f", score), gid)
     if redis.call("EXISTS", k.undo) == 1 then
       redis.call("ZADD", k.parked, string.format("%.0f", score + above), names.undo_id(gid))

@@ -6,6 +6,7 @@ from redis.asyncio import Redis
 
 from jobgroup import Driver, JobGroups
 from jobgroup.model.snapshot import STATES
+from jobgroup.model.text import time_of
 from testbed.servers.stock import StockClient, fails, fails_for_good, returns
 from tests.jobgroup.cli.command_line import ORDER, Cli, work
 
@@ -86,7 +87,7 @@ async def test_list_finds_the_groups_in_a_state(
     await groups.add_group("waits", [{"name": "ship", "queueName": "shipping"}], group_id="second")
     await groups.add_group("waits", [{"name": "ship", "queueName": "shipping"}], group_id="third")
     found = {state: cli("list", state).stdout.splitlines() for state in STATES}
-    assert {state: [line.split()[0] for line in lines] for state, lines in found.items()} == {
+    assert {state: [line.split()[0] for line in lines[1:]] for state, lines in found.items()} == {
         "ACTIVE": ["second", "third"],
         "COMPENSATING": [],
         "COMPLETED": [],
@@ -95,5 +96,52 @@ async def test_list_finds_the_groups_in_a_state(
     }
     (line,) = cli("list", "FAILED_COMPENSATION", "--output", "json").stdout.splitlines()
     assert json.loads(line)["id"] == "order-1"
-    assert [group.id for group in await groups.list_groups("ACTIVE", limit=1)] == ["second"]
+    page = await groups.list_groups("ACTIVE", limit=1)
+    assert [group.id for group in page.groups] == ["second"]
     assert cli("list", "LOST").returncode == 2
+
+
+async def test_list_prints_a_table_of_all_pages(
+    cli: Cli, groups: JobGroups, worker: StockClient
+) -> None:
+    await fail_to_undo(cli, groups, worker)
+    job = [{"name": "ship", "queueName": "shipping"}]
+    many = [{"name": "waits", "jobs": job, "group_id": f"waits-{n}"} for n in range(1002)]
+    await groups.add_groups(many)
+    header, *lines = cli("list").stdout.splitlines()
+    assert header.split() == ["id", "name", "state", "since", "completed", "undone", "reason"]
+    assert len(lines) == 1003
+    (line,) = (line for line in lines if line.startswith("order-1"))
+    failed = await groups.get_group_state("order-1")
+    assert failed
+    since = time_of(failed.finished_at or 0)
+    assert (
+        line.split()
+        == f"order-1 order FAILED_COMPENSATION {since} 1/2 0/1 order-1-1: no stock".split()
+    )
+    assert (
+        len(cli("list", "ACTIVE", "--limit", "1001", "--output=json").stdout.splitlines()) == 1001
+    )
+    assert cli("list", "--name", "order", "--queue", "payments", "--owner=headless").stdout
+    for nobody in (["--name=x"], ["--queue=x"], ["--owner=x"], ["--older-than=7d"], ["FAILED"]):
+        assert cli("list", *nobody).stdout == ""
+    for wrong in (["--older-than=7"], ["--older-than=-1d"], ["--limit=0"], ["--limit=x"]):
+        assert cli("list", *wrong).returncode == 2
+
+
+async def test_results_prints_what_jobs_returned(
+    cli: Cli, groups: JobGroups, worker: StockClient
+) -> None:
+    await fail_to_undo(cli, groups, worker)
+    assert cli("results", "order-1").stdout.splitlines() == [
+        "jobId      name    queueName  value",
+        "order-1-0  charge  payments   1",
+    ]
+    (line,) = cli("results", "order-1", "--output=json").stdout.splitlines()
+    assert json.loads(line) == {
+        "jobId": "order-1-0",
+        "name": "charge",
+        "queueName": "payments",
+        "value": 1,
+    }
+    assert cli("results", "nobody").returncode == 2

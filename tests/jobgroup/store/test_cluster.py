@@ -86,6 +86,7 @@ def scripts(groups: JobGroups, group_id: str) -> Calls:
         "tombstone": lambda: store.tombstone("unknown"),
         "incarnation": store.incarnation,
         "list": lambda: groups.list_groups("ACTIVE"),
+        "results": lambda: groups.get_group_results(group_id),
         "totals": store.totals,
         "backlogs": lambda: store.queues.backlogs([("payments", 0)]),
         "settle wake-ups": lambda: store.wakeups.settle(),

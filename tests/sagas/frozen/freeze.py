@@ -68,7 +68,7 @@ async def freeze(story: Story, url: str) -> dict[str, Any]:
             await story.tell(scene)
             keys = await dump_at_rest(groups.store.redis, PREFIX)
             assert len(keys) == await groups.store.redis.dbsize(), "each key has the prefix"
-            listed = {state: await groups.store.list_ids(state, 100) for state in STATES}
+            listed = {state: await groups.store.listing.ids(state) for state in STATES}
             found = {
                 group_id: {**scene.added[group_id], **scene.expected[group_id], **now}
                 for group_id in scene.added

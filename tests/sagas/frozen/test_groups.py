@@ -78,7 +78,7 @@ async def test_a_group_is_read_and_recognized(path: Path, redis_url: str, prefix
             assert (found["state"], found["jobs"]) == (state, group["jobs"])
             assert found.get("derived") == group.get("derived")
         for state, listed in frozen["listed"].items():
-            assert await store.list_ids(state, 100) == listed
+            assert await store.listing.ids(state) == listed
         for group_id, group in frozen["groups"].items():
             definition = parse_group(**group["definition"])
             how = {name: group[name] for name in ("owner", "resource", "is_id_generated")}
