@@ -72,9 +72,13 @@ class InvalidGroupStateError(RefusedError):
 class JobNotFoundError(RefusedError):
     """The group has no such job, or several jobs with this name."""
 
+    code = "JOBNOTFOUND"
+
 
 class InvalidJobStateError(RefusedError):
     """The state of the job, or of its undo, does not allow the call."""
+
+    code = "INVALIDJOBSTATE"
 
 
 class GroupExistsError(RefusedError):

@@ -11,12 +11,14 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
 
+from jobgroup.definition.answers import Answer, completion, failure
 from jobgroup.definition.plan import Plan, plan_group
 from jobgroup.definition.requests import check_by
 from jobgroup.definition.spec import check_group_id, generate_group_id, parse_group
 from jobgroup.errors import (
     GroupNotFoundError,
     InvalidGroupStateError,
+    InvalidJobStateError,
     InvalidSpecError,
     JobGroupError,
     JobNotFoundError,
@@ -154,6 +156,41 @@ class JobGroups:
             if state == "COMPLETED":
                 raise InvalidGroupStateError("Cannot cancel a completed group") from None
             raise InvalidGroupStateError(f"Cannot cancel group in state {state}") from None
+
+    async def complete_job(
+        self, group_id: str, job: str, value: Any = None, by: str = ""
+    ) -> GroupState:
+        """Complete a pending job of a running group without a worker; return the group.
+
+        `job` is the name of the job if only one has it, else its id. `value` is its return value,
+        which must be JSON and have at most 1 MB. `by` is recorded as who completed it. The first
+        answer holds: the same call again changes nothing, and another value is refused.
+        """
+        return await self._answer(group_id, job, completion(value, by), "complete")
+
+    async def fail_job(self, group_id: str, job: str, reason: str, by: str = "") -> GroupState:
+        """Let a pending job of a running group fail for good without a worker; return the group.
+
+        As `complete_job`; no attempts follow.
+        """
+        return await self._answer(group_id, job, failure(reason, by), "fail")
+
+    async def _answer(self, group_id: str, job: str, answer: Answer, verb: str) -> GroupState:
+        (job_id,) = await self._job_ids(group_id, [job])
+        try:
+            await self.store.answer(group_id, job_id, answer)
+        except InvalidJobStateError as refusal:
+            raise InvalidJobStateError(
+                f'Cannot {verb} job "{job}" of group {group_id}: it {refusal}'
+            ) from None
+        except InvalidGroupStateError as refusal:
+            raise InvalidGroupStateError(
+                f"Cannot {verb} a job of a group in state {refusal}"
+            ) from None
+        state = await self.store.read(group_id)
+        if state is None:
+            raise GroupNotFoundError(group_id)
+        return state
 
     async def remove_group(self, group_id: str) -> None:
         """Remove an ended group with its jobs, undos and keys; its id is blocked for 30 days."""

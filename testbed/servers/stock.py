@@ -5,10 +5,10 @@ that a test kills or freezes must have a process of its own: `own=True`.
 
 A client reads and writes one JSON object a line. It reads orders:
   connect url prefix · work queue behaviour settings · add queue name data opts
-  manage queue job method args · listen queue types · release name · close
+  manage queue job method args · listen queue types · await_end queue job · release name · close
 and writes reports, to which the test adds the time `at` which it read them:
-  working · added · managed · listening · event · started · back · completed · failed · stalled ·
-  error · refused · closed
+  working · added · managed · listening · event · awaiting · awaited · started · back · completed ·
+  failed · stalled · error · refused · closed
 
 The name of a queue may contain a colon, as that of an undo queue does. BullMQ for Node rejects such
 a name, so the Node client moves the first part of the name into the prefix.
@@ -176,6 +176,11 @@ class StockClient:
         """Report the events of these types that QueueEvents emits, from the first of the stream."""
         await self.order("listen", queue=queue, types=types)
         await self.heard("listening", queue=queue)
+
+    async def await_end(self, queue: str, job: str) -> None:
+        """Report `awaited` when waitUntilFinished of a job returns or throws; only in Node."""
+        await self.order("await_end", queue=queue, job=job)
+        await self.heard("awaiting", id=job)
 
     async def release(self, name: str) -> None:
         """Release the hanging jobs of this name, those of now and later ones."""

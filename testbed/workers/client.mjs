@@ -91,6 +91,19 @@ function serve(socket) {
         await manager.close();
       }
     },
+    async await_end({ queue, job }) {
+      const [name, at] = place(queue);
+      const manager = new Queue(name, at);
+      const listener = new QueueEvents(name, at);
+      listeners.push(manager, listener);
+      await listener.waitUntilReady();
+      const found = await manager.getJob(job);
+      found.waitUntilFinished(listener).then(
+        (value) => report("awaited", { id: job, value }),
+        (error) => report("awaited", { id: job, reason: error.message }),
+      );
+      report("awaiting", { id: job });
+    },
     async listen({ queue, types }) {
       const [name, at] = place(queue);
       const listener = new QueueEvents(name, { ...at, lastEventId: "0" });

@@ -21,7 +21,9 @@ from jobgroup.errors import (
     GroupNotFoundError,
     GroupRemovedError,
     InvalidGroupStateError,
+    InvalidJobStateError,
     JobExistsError,
+    JobNotFoundError,
     NewerFormatError,
     RedisStateLostError,
     RefusedError,
@@ -212,8 +214,9 @@ def refusal(error: Exception, otherwise: type[RefusedError] | None = None) -> Re
     for kind in _WITH_SUBJECT:
         if kind.code == code:
             return kind(detail)
-    if code == InvalidGroupStateError.code:
-        return InvalidGroupStateError(detail)
+    for kind in (InvalidGroupStateError, InvalidJobStateError, JobNotFoundError):
+        if kind.code == code:
+            return kind(detail)
     if otherwise and is_its_own(error):
         return otherwise(str(error))
     raise error

@@ -14,6 +14,7 @@ from typing import Any, cast
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from jobgroup.definition.answers import Answer
 from jobgroup.definition.plan import Plan, pack_plans
 from jobgroup.errors import CorruptKeyError, GroupNotFoundError, RefusedError
 from jobgroup.model import names
@@ -71,6 +72,7 @@ class Store:
         self._create = load("create_groups", folder, observer)
         self._settle = load("settle_group", folder, observer)
         self._cancel = load("cancel_group", folder, observer)
+        self._answer = load("answer_member", folder, observer)
         self._remove = load("remove_group", folder, observer)
         self._read = load("read_group", folder, observer)
         self._read_jobs = load("read_jobs", folder, observer)
@@ -147,6 +149,11 @@ class Store:
         settled = read_value(Settled, f"Group {group_id}", reply)
         self._observer.group_settled(settled)
         return cast(GroupState, settled.group)
+
+    async def answer(self, group_id: str, job_id: str, answer: Answer) -> bool:
+        """Finish a pending job without a worker; return False if this answer was given before."""
+        said = {"outcome": answer.outcome, "text": answer.text, "digest": answer.digest}
+        return bool(await self._call(self._answer, group_id, job=job_id, by=answer.by, **said))
 
     async def remove(self, group_id: str) -> None:
         """Remove an ended group and all its keys except its tombstone."""
