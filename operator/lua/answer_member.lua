@@ -24,6 +24,7 @@
 -- @include take_jobs
 -- @include finish_member
 -- @include record
+-- @include publish_owner_change
 local parent, prefix, gid, job, outcome, text, digest, by =
   KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
@@ -85,4 +86,7 @@ local accepted = { outcome = outcome, digest = digest, at = now, by = by ~= "" a
 redis.call("HSET", parent, "answered:" .. key, cjson.encode(accepted))
 local verb = outcome == "completed" and "complete" or "fail"
 record(k, now, verb, { by = by, job = job, reason = outcome == "failed" and text or "" })
+-- The owner of the group shows the record.
+redis.call("HSET", k.group, "revision", (tonumber(redis.call("HGET", k.group, "revision")) or 1) + 1)
+publish_owner_change(k, gid, redis.call("HGET", parent, "owner"))
 return 1

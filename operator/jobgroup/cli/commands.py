@@ -3,13 +3,20 @@
 import asyncio
 import getpass
 import io
+import json
 import os
 import re
 import sys
-from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import (
+    SUPPRESS,
+    ArgumentParser,
+    ArgumentTypeError,
+    Namespace,
+    RawDescriptionHelpFormatter,
+)
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from jobgroup import JobGroupError, JobGroups, Store, __version__
 from jobgroup.cli.finding import duration, list_, results, whole_number
@@ -20,7 +27,9 @@ from jobgroup.cli.verbs import (
     add,
     cancel,
     complain,
+    complete,
     drive,
+    fail,
     follow,
     jobs,
     remove,
@@ -33,7 +42,7 @@ from jobgroup.store.connection import RedisError, is_transient
 from jobgroup.store.settings import SettingsError, read_redis_settings
 
 # The verbs of which the group keeps a record.
-REQUESTS = (cancel,)
+REQUESTS = (cancel, complete, fail)
 NO_REDIS, INTERRUPTED, NO_READER = 3, 130, 141
 
 DESCRIPTION = """\
@@ -150,6 +159,8 @@ def parse(argv: Sequence[str] | None) -> Namespace:
         (jobs, "list the jobs of a group with their status, and why jobs and undos failed"),
         (results, "list what the completed jobs of a group returned"),
         (cancel, "cancel a group: drop its pending jobs and undo its completed jobs"),
+        (complete, "complete a pending job without a worker"),
+        (fail, "let a pending job fail for good without a worker"),
         (remove, "remove an ended group and its jobs; its id cannot be used again for 30 days"),
         (follow, "show a group after each change until it ends"),
     ):
@@ -159,6 +170,13 @@ def parse(argv: Sequence[str] | None) -> Namespace:
             made.add_argument(
                 "--by", default=login_name(), help="who asks for it (default: your login name)"
             )
+        if run in (complete, fail):
+            made.add_argument("job", metavar="JOB", help="name of the job, or its id")
+        if run is complete:
+            text = "return value of the job (default: null)"
+            made.add_argument("--value", metavar="JSON", type=json_value, help=text)
+        if run is fail:
+            made.add_argument("--reason", metavar="TEXT", required=True, help="why it fails")
     driving = verb(drive, "advance groups until stopped; several drivers can run at once")
     driving.add_argument(
         "--once", action="store_true", help="advance all groups that can advance now, then exit"
@@ -176,6 +194,20 @@ def options(parser: ArgumentParser) -> None:
     group.add_argument("--prefix", default=SUPPRESS, help=text)
     text = "text, or one JSON object per line (default: text)"
     group.add_argument("--output", choices=("text", "json"), default=SUPPRESS, help=text)
+
+
+def json_value(text: str) -> Any:
+    """Return a JSON value."""
+
+    def refuse(name: str) -> NoReturn:
+        raise ArgumentTypeError(f"{name} is not JSON")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except ValueError as error:
+        raise ArgumentTypeError(f"not JSON: {error}") from None
+    except RecursionError:
+        raise ArgumentTypeError("nested too deeply") from None
 
 
 def login_name() -> str:

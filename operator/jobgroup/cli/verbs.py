@@ -71,12 +71,26 @@ async def jobs(groups: JobGroups, args: Namespace) -> int:
 
 
 async def cancel(groups: JobGroups, args: Namespace) -> int:
-    group = await groups.cancel_group(args.id, args.by)
+    return tell_given_up(args, await groups.cancel_group(args.id, args.by))
+
+
+def tell_given_up(args: Namespace, group: GroupState) -> int:
+    """Show a group that was given up; say so if a driver must finish it."""
     say(render(args, group))
     if not group.ended:
         drivers = f"the operator, or `{program()} drive`"
         complain(f"{group.id} has not ended yet; a driver must finish it: {drivers}", OK)
     return OK
+
+
+async def complete(groups: JobGroups, args: Namespace) -> int:
+    group = await groups.complete_job(args.id, args.job, args.value, args.by)
+    say(render(args, group))
+    return OK
+
+
+async def fail(groups: JobGroups, args: Namespace) -> int:
+    return tell_given_up(args, await groups.fail_job(args.id, args.job, args.reason, args.by))
 
 
 async def remove(groups: JobGroups, args: Namespace) -> int:

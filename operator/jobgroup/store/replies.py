@@ -214,9 +214,9 @@ def refusal(error: Exception, otherwise: type[RefusedError] | None = None) -> Re
     for kind in _WITH_SUBJECT:
         if kind.code == code:
             return kind(detail)
-    for kind in (InvalidGroupStateError, InvalidJobStateError, JobNotFoundError):
-        if kind.code == code:
-            return kind(detail)
+    for other in (InvalidGroupStateError, InvalidJobStateError, JobNotFoundError):
+        if other.code == code:
+            return other(detail)
     if otherwise and is_its_own(error):
         return otherwise(str(error))
     raise error

@@ -13,7 +13,7 @@ from jobgroup.model import names
 from testbed.servers.processes import free_port
 from tests.jobgroup.cli.command_line import ORDER, SECRET, Cli, Here, keys_of
 
-VERBS = ("add", "list", "show", "jobs", "cancel", "remove", "follow", "drive")
+VERBS = ("add", "list", "show", "jobs", "cancel", "complete", "fail", "remove", "follow", "drive")
 
 
 # -- help and usage
@@ -119,6 +119,48 @@ async def test_every_verb_prints_text(cli: Cli, groups: JobGroups) -> None:
     revived = cli("add", "-", stdin=ORDER)
     assert (revived.returncode, revived.stdout) == (2, "")
     assert "standard input: Group order-1 was removed" in revived.stderr
+
+
+async def test_jobs_are_completed_and_failed(cli: Cli, groups: JobGroups) -> None:
+    cli("add", "-", stdin=ORDER)
+    done = cli("complete", "order-1", "reserve", "--value", '{"limit": 500}', LOGNAME="ann")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "order-1 order ACTIVE: 1/2 completed\n"
+    again = cli("complete", "order-1", "order-1-1", "--value", '{"limit":5e2}', "--by", "ben")
+    assert (again.returncode, again.stdout, again.stderr) == (0, done.stdout, "")
+    other = cli("complete", "order-1", "reserve")
+    assert (other.returncode, other.stdout) == (2, "")
+    assert other.stderr == (
+        'jobgroup: Cannot complete job "reserve" of group order-1: it was already completed by ann'
+        " with another answer: the first answer holds\n"
+    )
+    failed = cli("fail", "order-1", "charge", "--reason", "no funds", "--by", "ben")
+    assert (failed.returncode, failed.stderr) == (0, "")
+    ended = "order-1 order FAILED: 1/2 completed, 1 failed (order-1-0: no funds)\n"
+    assert failed.stdout == ended
+    *_, first, second = cli("show", "order-1").stdout.splitlines()
+    assert first.endswith("Z complete order-1-1 by ann")
+    assert second.endswith("Z fail order-1-0 by ben: no funds")
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (("complete", "order-1"), "the following arguments are required: JOB"),
+        (
+            ("complete", "order-1", "charge", "--value", "{"),
+            "argument --value: not JSON: Expecting",
+        ),
+        (("complete", "order-1", "charge", "--value", "NaN"), "argument --value: NaN is not JSON"),
+        (("fail", "order-1", "charge"), "the following arguments are required: --reason"),
+        (("fail", "order-1", "charge", "--reason", " "), "reason: say why, in at least one word"),
+        (("complete", "order-1", "charge"), "jobgroup: Group order-1 not found"),
+    ],
+)
+def test_an_answer_that_is_refused(here: Here, args: tuple[str, ...], complaint: str) -> None:
+    done = here(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr
 
 
 def test_cancel_reports_that_a_driver_must_finish_a_large_group(

@@ -215,7 +215,7 @@ BUGS = {
         "includes/restore_failed_undos.lua", 'redis.call("ZADD", base .. "failed", finished, id)'
     ),
     "a member in a long list holds up its group": Bug(
-        "includes/drop_jobs.lua", 'is_long and "never" or "later"', '"later"'
+        "includes/take_jobs.lua", 'is_long and "never" or "later"', '"later"'
     ),
     "the removal of a group makes a ghost of a doomed member": Bug(
         "remove_group.lua", 'if unsure[id] == "never" then', "if false then"

@@ -1,7 +1,7 @@
 """Which jobs can be completed or failed from outside, and what happens to their group then."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
@@ -263,9 +263,10 @@ async def test_an_answer_and_workers_never_finish_a_job_twice(
     accepted = await asyncio.gather(*[answer(*each) for each in jobs])
     for order in orders:
         assert (await sagas.ends(order.group_id)).state == "COMPLETED"
+        stream = await sagas.redis.xrange(names.events_key(sagas.prefix, "payments"))
         finished = [
             fields["jobId"]
-            for _, fields in await sagas.redis.xrange(names.events_key(sagas.prefix, "payments"))
+            for _, fields in cast(Any, stream)
             if fields["event"] == "completed" and fields["jobId"] == order.jobs[0].job_id
         ]
         assert len(finished) == 1
