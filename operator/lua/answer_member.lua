@@ -83,7 +83,8 @@ if not was[job] then return refuse("is not in its queue any more") end
 local now = now_ms()
 finish_member.finish(k, gid, base, job, was[job], outcome, text, now)
 local accepted = { outcome = outcome, digest = digest, at = now, by = by ~= "" and by or nil }
-redis.call("HSET", parent, "answered:" .. key, cjson.encode(accepted))
+-- `answers` tells readers that there is an answer.
+redis.call("HSET", parent, "answered:" .. key, cjson.encode(accepted), "answers", 1)
 local verb = outcome == "completed" and "complete" or "fail"
 record(k, now, verb, { by = by, job = job, reason = outcome == "failed" and text or "" })
 -- The owner of the group shows the record.

@@ -7,8 +7,8 @@
 
   Returns  nothing if there is no such group, or JSON with one list for each of jobKey, queueName, jobId,
            status and undo, which is empty, pending, completed or failed; and for undoQueue, which is the queue
-           of an undo that was added, if one of them is not in the queue <queueName>:compensation. One object for
-           each member would be half as large again, and take half as long again in Redis and twice as long in Python.
+           of an undo that was added, if one of them is not in the queue <queueName>:compensation; and for answer,
+           which is the digest of the answer that finished the member, if one was accepted. One object for each member would be half as large again, and take half as long again in Redis and twice as long in Python.
   Errors   NEWERFORMAT
 ]]
 -- @include find_group
@@ -24,6 +24,11 @@ local seen, undo_keys = {}, {}
 local undo_ledger = redis.call("HGETALL", k.undo)
 for i = 1, #undo_ledger, 2 do undo_keys[undo_ledger[i + 1]] = undo_ledger[i] end
 local job_keys, queues, ids, job_statuses, undos, undo_queues, names_queue = {}, {}, {}, {}, {}, {}, false
+local answers = {}
+local function answer_to(key)
+  local answered = redis.call("HGET", parent, "answered:" .. key)
+  return answered and cjson.decode(answered).digest or ""
+end
 local statuses = redis.call("HGETALL", k.jobs)
 for i = 1, #statuses, 2 do
   local key, status = statuses[i], statuses[i + 1]
@@ -55,6 +60,7 @@ for i = 1, #statuses, 2 do
   local n = #ids + 1
   job_keys[n], queues[n], ids[n], job_statuses[n], undos[n] = key, queue, id, status, undo
   undo_queues[n] = undo_queue
+  if k.has_answers then answers[n] = answer_to(key) end
 end
 return cjson.encode({ jobKey = job_keys, queueName = queues, jobId = ids, status = job_statuses, undo = undos,
-  undoQueue = names_queue and undo_queues or nil })
+  undoQueue = names_queue and undo_queues or nil, answer = k.has_answers and answers or nil })

@@ -26,6 +26,7 @@ from handlers.kube.worker import process
 from handlers.kube.workqueue import WorkQueue
 from jobgroup.errors import CorruptKeyError, NewerFormatError, RedisStateLostError
 from jobgroup.model.clock import now_ms
+from jobgroup.resource.answers import due_answers, standing_answers
 from jobgroup.resource.conditions import redis_problem
 from jobgroup.resource.decisions import OTHERS, Claimant, Resource, Step, next_step
 from jobgroup.store.connection import RedisError, is_transient, leave_if_cancelled
@@ -45,6 +46,7 @@ NEEDS_FRESH = {
     Step.CANCEL,
     Step.BLOCK_CANCELLED,
     Step.EXPIRE,
+    Step.ANSWER,
     Step.REMOVE,
     Step.ORPHAN,
     Step.TOMBSTONE,
@@ -164,6 +166,7 @@ class Reconciler:
                 observed.incarnation,
                 now_ms(),
                 observed.claimant,
+                bool(observed.answers),
             )
             if step in NEEDS_FRESH and not is_fresh:
                 return Result(await self._read(ref))
@@ -185,7 +188,8 @@ class Reconciler:
         claimant, verdict = await self._releases.claimant(body)
         if claimant in OTHERS:
             return Observation(ref, body, resource, None, "", None, claimant, verdict)
-        few = len((body.get("spec") or {}).get("jobs") or ()) <= FEW_JOBS
+        answers = standing_answers(body)
+        few = bool(answers) or len((body.get("spec") or {}).get("jobs") or ()) <= FEW_JOBS
         group, jobs, incarnation = await self._store.read_with(
             ref.uid,
             jobs=few,
@@ -195,4 +199,5 @@ class Reconciler:
             incarnation = await self._store.incarnation()
         if state := self._cache.unreported_state(ref.uid):
             resource = replace(resource, state=resource.state or state)
-        return Observation(ref, body, resource, group, incarnation, jobs, claimant, verdict)
+        due = due_answers(answers, group, jobs or ())
+        return Observation(ref, body, resource, group, incarnation, jobs, claimant, verdict, due)

@@ -21,6 +21,7 @@ from handlers.kube.workqueue import WorkQueue, soonest
 from jobgroup.model.clock import now_ms
 from jobgroup.model.names import job_id
 from jobgroup.model.snapshot import ENDED, GroupJob, GroupState, JobFailure
+from jobgroup.resource.answers import AnswerState, answer_states, standing_answers
 from jobgroup.resource.conditions import Problem
 from jobgroup.resource.decisions import Resource, own_status, patience, requeue_at
 from jobgroup.resource.events import (
@@ -39,6 +40,7 @@ from jobgroup.resource.listeners import (
 from jobgroup.resource.reasons import NO_WORKER
 from jobgroup.resource.status import (
     MAX_FAILURES,
+    NO_ANSWERS,
     NONE,
     derive_status,
     ready_reason,
@@ -55,6 +57,8 @@ PACE_SECONDS = 1.0
 PACE_BYTES = 50_000
 # Undos without a worker are reported after this time: workers may still be starting.
 WORKER_START_SECONDS = 3.0
+# How often to look whether a job that has an answer in the spec has become pending.
+ANSWER_SECONDS = 5.0
 # How often to look for workers while there is none, and after one was found.
 NO_WORKER_SECONDS = 5.0
 WORKER_SECONDS = 60.0
@@ -117,10 +121,13 @@ class Reporter:
             waiting = waiting_jobs(jobs, self._watch.unserved)
             unheard = waiting_jobs_message(waiting)
         failures = await self._failures(body, jobs)
+        answers = answer_states(standing_answers(body), group, jobs) if group else {}
+        if "Waiting" in answers.values():
+            check_after = soonest(check_after, ANSWER_SECONDS)
         if group and (passed := skipped_state(current.get("state") or "", group)):
             body = await self._update(ref, body, passed, jobs, failures)
         body = await self._update(
-            ref, body, group, jobs, failures, problem, state, unheard, waiting
+            ref, body, group, jobs, failures, problem, state, unheard, waiting, answers
         )
         if own_status(body).get("state") in ENDED:
             self._cache.remove(ref.uid)
@@ -164,6 +171,7 @@ class Reporter:
         state: str = "",
         unheard: str = "",
         waiting: Mapping[str, int] | None = None,
+        answers: Mapping[str, AnswerState] = NO_ANSWERS,
     ) -> Body:
         """Post new Events and write the status, if it changed."""
         current, names = own_status(body), _names(ref, body)
@@ -177,6 +185,7 @@ class Reporter:
             problem,
             unheard,
             failures,
+            answers,
         )
         if status == current:
             return body

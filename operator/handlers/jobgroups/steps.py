@@ -5,9 +5,9 @@ is left to do.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from handlers.failpoints import failpoint
@@ -20,9 +20,11 @@ from handlers.kube.leader import NotLeaderError
 from handlers.kube.refs import Ref
 from handlers.kube.releases import Verdict
 from handlers.kube.workqueue import soonest
+from jobgroup.definition.answers import Answer
 from jobgroup.definition.plan import Plan
 from jobgroup.errors import (
     InvalidGroupStateError,
+    InvalidJobStateError,
     InvalidSpecError,
     RedisStateLostError,
     RefusedError,
@@ -64,6 +66,8 @@ class Observation:
     claimant: Claimant
     # What is known about the release that claimed the object.
     verdict: Verdict
+    # The answers of the spec to jobs that are pending, by job id.
+    answers: Mapping[str, Answer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,7 @@ class Steps:
             Step.CREATE: self._create,
             Step.CANCEL: self._cancel,
             Step.EXPIRE: self._expire,
+            Step.ANSWER: self._answer,
             Step.REPORT: self._report,
             **{step: partial(self._block, step) for step in PROBLEMS},
             Step.BLOCK_CANCELLED: self._block_cancelled,
@@ -235,6 +240,21 @@ class Steps:
         if isinstance(result, Exception):
             raise result
         return Result(observed.body)
+
+    async def _answer(self, observed: Observation) -> Result:
+        """Finish pending jobs as the spec says. One that a worker has taken meanwhile is left."""
+        for job_id, answer in observed.answers.items():
+            failpoint("answer")
+            self._require_leader()
+            try:
+                await self._store.answer(observed.ref.uid, job_id, answer)
+            except (InvalidGroupStateError, InvalidJobStateError) as refusal:
+                context = observed.ref.context
+                logger.info("the answer to %s waits: it %s", job_id, refusal, extra=context)
+        group, jobs, _ = await self._store.read_with(observed.ref.uid, jobs=True)
+        if group is None:
+            return Result(observed.body)
+        return await self._report(replace(observed, group=group, jobs=jobs))
 
     async def _delete(self, observed: Observation) -> Result:
         failpoint("delete")

@@ -34,7 +34,7 @@ def group_fields(group: GroupState) -> dict[str, Any]:
 def job_fields(details: JobDetails) -> dict[str, Any]:
     """Return the fields of a job for a table; the key is last because it is long."""
     fields = {"name": details.name, **_fields(details.job)}
-    del fields["undoQueue"]
+    del fields["undoQueue"], fields["answer"]
     return {"jobId": "", "name": "", "queueName": "", "status": "", "undo": "", **fields}
 
 

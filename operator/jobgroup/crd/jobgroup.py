@@ -102,8 +102,13 @@ def _spec() -> Schema:
 
     no_jobs = _refuse(job["properties"]["opts"], JobOptions, "a job in a group")
     no_undos = _refuse(undo["properties"]["opts"], RetryOptions, "an undo")
+    # No rule can read a field without a type.
+    answer = fields["complete"]["additionalProperties"]
+    answer["not"] = {"required": ["returnValue", "failed"]}
+    answer["x-kubernetes-map-type"] = "atomic"
     spec[RULES] = [
         *rules.SPEC,
+        *rules.VERBS,
         # These two have messages of their own.
         rules.refused_job_options([name for name in no_jobs if name not in ("parent", "group")]),
         rules.refused_undo_options(no_undos),

@@ -122,6 +122,24 @@ SPEC: list[Rule] = [
     },
 ]
 
+# Answers are for one object; a copy must not carry them to another.
+VERBS: list[Rule] = [
+    on_create(
+        "!has(self.complete)",
+        message="complete cannot be set on creation: set it when the JobGroup exists",
+        fieldPath=".complete",
+    ),
+    {
+        "rule": "!has(self.complete) || size(self.complete) == 0"
+        f" || {_NAMES}.all(names, self.complete.all(k, k in names))",
+        "message": "A key of complete does not match any job name",
+        "messageExpression": f"{_NAMES}.map(names, 'Key \"'"
+        " + self.complete.filter(k, !(k in names))[0]"
+        " + '\" of complete does not match any job name')[0]",
+        "fieldPath": ".complete",
+    },
+]
+
 CANCEL: list[Rule] = [
     {"rule": "self || !oldSelf", "message": "cancel cannot be set back to false"},
 ]

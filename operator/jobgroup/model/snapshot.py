@@ -99,7 +99,7 @@ class GroupJob:
     """One job of a group and its status.
 
     `undo_queue` is the queue of its undo; it is empty for `<queueName>:compensation`, and before
-    the undo was added.
+    the undo was added. `answer` is the digest of the answer that finished it without a worker.
     """
 
     job_id: str
@@ -108,6 +108,7 @@ class GroupJob:
     queue_name: str
     undo: UndoStatus = ""
     undo_queue: str = ""
+    answer: str = ""
 
     @property
     def undoes_in(self) -> str:

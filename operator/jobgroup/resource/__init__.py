@@ -6,6 +6,7 @@ jobgroup_status    the schema of its status
 workerpool_spec    the spec of a WorkerPool
 workerpool_status  the schema of its status, and the status itself
 decisions          an object and its group -> the next step
+answers            the answers to jobs in a spec -> what to apply and what to show
 requests           the recorded requests of a group -> sentences
 status             a group -> the status of its JobGroup
 events             a group -> Kubernetes Events

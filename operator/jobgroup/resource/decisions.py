@@ -46,6 +46,7 @@ class Step(Enum):
     CREATE = auto()
     CANCEL = auto()
     EXPIRE = auto()
+    ANSWER = auto()
     REPORT = auto()
     BLOCK_SUSPENDED = auto()
     BLOCK_CANCELLED = auto()
@@ -151,8 +152,12 @@ def next_step(
     incarnation: str,
     now: int,
     claimant: Claimant = Claimant.OURS,
+    is_answered: bool = False,
 ) -> Step:
-    """Return the next step; `now` is in milliseconds."""
+    """Return the next step; `now` is in milliseconds.
+
+    `is_answered` is whether the spec has an answer to a job that is pending.
+    """
     if claimant in OTHERS:
         return Step.LEAVE
     if resource.deleting:
@@ -167,6 +172,8 @@ def next_step(
             return Step.CANCEL
         if _is_past(_deadline(resource, group), now):
             return Step.EXPIRE
+        if is_answered:
+            return Step.ANSWER
     if resource.state != group.state:
         return Step.REPORT
     return Step.DELETE if _is_past(_expiry(resource, group), now) else Step.REPORT

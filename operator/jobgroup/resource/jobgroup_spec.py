@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from jobgroup.definition.options import Model
+from jobgroup.definition.requests import MAX_BY, MAX_REASON
 from jobgroup.definition.slices import Pace, Sliced, finish
 from jobgroup.definition.spec import (
     MAX_JOBS,
@@ -33,6 +34,21 @@ FEW = 10
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
+class StandingAnswer(Model):
+    """What a job ends with, as soon as it is pending, without a worker."""
+
+    returnValue: Any = Field(  # noqa: N815
+        default=None, description="The job completes with this value: any JSON. Defaults to null."
+    )
+    failed: Annotated[str, Field(min_length=1, max_length=MAX_REASON)] | None = Field(
+        default=None,
+        description="The job fails for good, for this reason. Not together with returnValue.",
+    )
+    by: Annotated[str, Field(min_length=1, max_length=MAX_BY)] = Field(
+        description="Who answers, as people read it later."
+    )
+
+
 class Settings(Model):
     """The fields of a spec that only the operator uses."""
 
@@ -46,6 +62,12 @@ class Settings(Model):
         default=False,
         description="Set to true to cancel the group: pending jobs are dropped and completed jobs"
         " are undone. Cannot be set back to false.",
+    )
+    complete: Annotated[dict[str, StandingAnswer], Field(max_length=MAX_JOBS)] = Field(
+        default_factory=dict,
+        description="What completes a job, or lets it fail, without a worker, by job name. It is"
+        " applied once the job waits or is delayed and the group is ACTIVE; status.jobs shows"
+        " whether. The first answer that was applied holds. Not allowed on creation.",
     )
     suspend: bool = Field(
         default=False,

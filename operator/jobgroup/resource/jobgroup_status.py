@@ -10,6 +10,7 @@ from pydantic import Field
 from jobgroup.definition.options import Model
 from jobgroup.definition.spec import MAX_JOBS
 from jobgroup.model.snapshot import JobStatus, State
+from jobgroup.resource.answers import AnswerState
 from jobgroup.resource.conditions import MAX_REASON
 from jobgroup.resource.status import MAX_LINE_REASON, MAX_LINES
 
@@ -76,6 +77,11 @@ class JobLine(Model):
     status: JobStatus | None = Field(default=None, description="The progress of the job.")
     undo: Literal["pending", "completed", "failed"] | None = Field(
         default=None, description="The progress of its undo, if one was added."
+    )
+    answer: AnswerState | None = Field(
+        default=None,
+        description="What became of its answer in spec.complete: Waiting (the job is active),"
+        " Applied, or Refused (the job ended in another way, or its group is not ACTIVE).",
     )
     failure: JobLineFailure | None = Field(
         default=None, description="Why the job failed, for the first 10 that failed."

@@ -13,6 +13,7 @@ from typing import Any
 from jobgroup.model.names import UNDO_SUFFIX, undo_id
 from jobgroup.model.snapshot import ENDED, GroupJob, GroupState, JobFailure
 from jobgroup.resource import reasons
+from jobgroup.resource.answers import AnswerState
 from jobgroup.resource.conditions import (
     Problem,
     condition,
@@ -45,6 +46,7 @@ _REQUESTS = {
 _UNSERVED = {"ACTIVE": reasons.NO_WORKER, "COMPENSATING": reasons.NO_UNDO_WORKER}
 
 NONE: Mapping[str, JobFailure] = MappingProxyType({})
+NO_ANSWERS: Mapping[str, AnswerState] = MappingProxyType({})
 
 # The order of the jobs: failed ones first, then those that need attention.
 _RANKS = {"failed": 0, "active": 1, "pending": 3, "completed": 4, "cancelled": 5}
@@ -61,10 +63,12 @@ def derive_status(
     problem: Problem | None = None,
     remark: str = "",
     failures: Mapping[str, JobFailure] = NONE,
+    answers: Mapping[str, AnswerState] = NO_ANSWERS,
 ) -> dict[str, Any]:
     """Return the whole status; `names` are job names by id, `previous` is the current status.
 
-    `failures` are the known failures of jobs and undos by their ids.
+    `failures` are the known failures of jobs and undos by their ids, `answers` says what became
+    of the answers in the spec, by job id.
 
     Without a group the state stays as it was, or is PENDING. A terminal status does not change if
     Redis is unavailable or has lost the group. Without a problem, `remark` is appended to the
@@ -76,7 +80,7 @@ def derive_status(
         if not problem.stalled:
             return dict(previous)
     if group:
-        fields = _group_fields(group, jobs, names or {}, failures)
+        fields = _group_fields(group, jobs, names or {}, failures, answers)
     else:
         fields = {**_initial_fields(), **previous}
     status = {**fields, "observedGeneration": generation}
@@ -126,8 +130,9 @@ def _group_fields(
     jobs: Sequence[GroupJob],
     names: Mapping[str, str],
     failures: Mapping[str, JobFailure],
+    answers: Mapping[str, AnswerState],
 ) -> dict[str, Any]:
-    lines = _lines(jobs, names, failures)
+    lines = _lines(jobs, names, failures, answers)
     status: dict[str, Any] = {
         "groupId": group.id,
         "state": group.state,
@@ -164,13 +169,18 @@ def _group_fields(
 
 
 def _lines(
-    jobs: Sequence[GroupJob], names: Mapping[str, str], failures: Mapping[str, JobFailure]
+    jobs: Sequence[GroupJob],
+    names: Mapping[str, str],
+    failures: Mapping[str, JobFailure],
+    answers: Mapping[str, AnswerState],
 ) -> list[dict[str, Any]]:
     """Return one entry for each job, in the order of _RANKS, as many as fit."""
     lines: list[dict[str, Any]] = []
     room = MAX_LINES_BYTES
     for job in sorted(jobs, key=_rank)[:MAX_LINES]:
         line = _line(job, names, failures)
+        if answer := answers.get(job.job_id):
+            line["answer"] = answer
         room -= len(json.dumps(line)) + 2
         if room < 0:
             break

@@ -43,6 +43,10 @@ async def to_be_expired(replica: Replica) -> None:
     replica.ahead = HOUR
 
 
+async def to_be_answered(replica: Replica) -> None:
+    await runs(replica, complete={PAY["name"]: {"by": "ann"}})
+
+
 async def to_be_removed(replica: Replica) -> None:
     await to_be_cancelled(replica)
     await replica.reconcile()
@@ -78,6 +82,7 @@ async def runs(replica: Replica, **spec: Any) -> None:
         to_be_cancelled_before_it_is_created,
         to_be_cancelled,
         to_be_expired,
+        to_be_answered,
         to_be_removed,
         to_be_orphaned,
         to_be_tombstoned,

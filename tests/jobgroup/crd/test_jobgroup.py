@@ -106,6 +106,7 @@ def test_fields_with_one_writer_are_atomic() -> None:
         "spec.jobs[].opts",
         "spec.compensation",
         "spec.compensation{}.opts",
+        "spec.complete{}",
         "status",
     }
     keyed = {

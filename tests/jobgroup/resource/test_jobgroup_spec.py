@@ -43,6 +43,7 @@ def test_only_the_jobs_are_required() -> None:
         "deletionPolicy": "Compensate",
         "cancel": False,
         "suspend": False,
+        "complete": {},
         "activeDeadlineSeconds": None,
         "ttlSecondsAfterFinished": None,
     }
@@ -53,6 +54,7 @@ def test_a_resource_with_every_field() -> None:
         "deletionPolicy": "Orphan",
         "cancel": True,
         "suspend": True,
+        "complete": {},
         "activeDeadlineSeconds": 1,
         "ttlSecondsAfterFinished": 0,
     }

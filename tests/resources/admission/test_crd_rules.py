@@ -278,3 +278,47 @@ def test_a_created_group_cannot_be_suspended(kubectl: Kubectl, size: int) -> Non
             "spec.suspend: Invalid value: Cannot suspend a group whose jobs are already in Redis"
         )
         assert refused_field(kubectl, suspend=True).endswith(expected)
+
+
+def test_answers_are_refused_on_creation(kubectl: Kubectl, size: int) -> None:
+    body = job_group(size)
+    answers = {last(body)["name"]: {"returnValue": {"limit": [1, None]}, "by": "ann"}}
+    sentence = "complete cannot be set on creation: set it when the JobGroup exists"
+    body["spec"]["complete"] = answers
+    assert kubectl.refusal(body) == invalid("spec.complete", sentence)
+    kubectl.apply(job_group(size))
+    set_field(kubectl, complete=answers)
+    assert kubectl.read()["spec"]["complete"] == answers
+    kubectl.write_status(state="ACTIVE")
+    # A manifest without the field keeps it, and it may be changed and removed.
+    kubectl.apply(job_group(size))
+    assert kubectl.read()["spec"]["complete"] == answers
+    set_field(kubectl, complete={last(body)["name"]: {"returnValue": 5, "by": "ben"}})
+    set_field(kubectl, complete=None)
+
+
+BAD_ANSWERS: dict[str, tuple[Object, str]] = {
+    "both": (
+        {"{last}": {"returnValue": 1, "failed": "no", "by": "ann"}},
+        '"spec.complete.{last}" must not validate the schema (not)',
+    ),
+    "nobody": ({"{last}": {"returnValue": 1}}, "spec.complete.{last}.by: Required value"),
+    "no reason": ({"{last}": {"failed": "", "by": "ann"}}, "spec.complete.{last}.failed: Invalid"),
+    "long reason": ({"{last}": {"failed": "x" * 1025, "by": "ann"}}, "Too long"),
+    "unknown job": (
+        {"nobody": {"by": "ann"}},
+        'spec.complete: Invalid value: Key "nobody" of complete does not match any job name',
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ANSWERS)
+def test_a_bad_answer_is_refused(kubectl: Kubectl, size: int, case: str) -> None:
+    answers, sentence = BAD_ANSWERS[case]
+    body = job_group(size)
+    kubectl.apply(body)
+    name = last(body)["name"]
+    refusal = refused_field(
+        kubectl, complete={key.format(last=name): each for key, each in answers.items()}
+    )
+    assert sentence.format(last=name) in refusal

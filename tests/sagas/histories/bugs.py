@@ -361,4 +361,18 @@ BUGS = {
     "an ended group whose hash was deleted leaves its ledger": Bug(
         "review_groups.lua", "(problem or (state ~=", "((state ~="
     ),
+    "an answered job stays open": Bug(
+        "includes/finish_member.lua", 'redis.call("SREM", k.open, key)'
+    ),
+    "the last answer does not wake its group": Bug(
+        "includes/finish_member.lua",
+        'if is_parked and redis.call("SCARD", k.open) == 0 then wake_group(k, gid) end',
+    ),
+    "an answer that fails a job does not give up its group": Bug(
+        "includes/finish_member.lua", 'redis.call("ZADD", k.failed, now, key)'
+    ),
+    "a second answer is accepted": Bug("answer_member.lua", "if answered then", "if false then"),
+    "a group that was given up accepts answers": Bug(
+        "answer_member.lua", 'if state ~= "ACTIVE" then', "if false then"
+    ),
 }

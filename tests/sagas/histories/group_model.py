@@ -111,6 +111,12 @@ class Group:
         is_open = any(member.book == "open" for member in self.members)
         return self.state == "COMPENSATING" and bool(is_open or self.reruns)
 
+    def can_be_answered(self, member: Member) -> bool:
+        """Whether somebody can complete a member, or let it fail, without a worker."""
+        runs = self.state == "ACTIVE" and not self.requested and member.answer is None
+        is_open = member.book == "open" and member.names_parent
+        return runs and is_open and member.place in {"waiting", "delayed"}
+
     @property
     def counts(self) -> dict[str, int]:
         """The counts that a reader sees, even while no driver runs."""

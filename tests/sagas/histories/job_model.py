@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from jobgroup.definition.answers import Answer
+
 # waited, or 6.x deleted the set in which it was after it had failed.
 Place = Literal["waiting", "delayed", "active", "completed", "failed", "lost", "orphaned", "gone"]
 Book = Literal["open", "done", "failed", "nowhere"]
@@ -152,6 +154,7 @@ class Member(Job):
     unlisted: bool = False  # its group was restored without it
     unmapped: bool = False  # its group was restored without its mapping
     recorded: bool = False  # the group's hash shows that it completed
+    answer: Answer | None = None  # what somebody completed it with, or why it failed
     unkept: frozenset[str] = frozenset()  # places from which retention removes it
 
     @property
@@ -181,8 +184,18 @@ class Member(Job):
             return True
         return self.when == "Started" and self.maybe_started
 
+    def end_as(self, answer: Answer) -> None:
+        """End the member as somebody answered, who acts as a worker."""
+        self.answer = answer
+        self.take()
+        if answer.outcome == "completed":
+            self.complete()
+        else:
+            self.fail(finally_=True)
+
     def lose_records(self) -> None:
         """Lose what only the pseudo parent records."""
+        self.answer = None
         self.book = "nowhere"
         self.removed = self.noted = self.maybe_started = False
         self.missed = self.stuck = False

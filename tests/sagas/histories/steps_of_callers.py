@@ -7,11 +7,14 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from jobgroup.definition.answers import completion, failure
 from jobgroup.errors import (
     GroupExistsError,
     GroupNotFoundError,
     GroupRemovedError,
     InvalidGroupStateError,
+    InvalidJobStateError,
+    JobNotFoundError,
     RedisStateLostError,
 )
 from tests.sagas.histories.definitions import Definition, definitions, planned
@@ -19,7 +22,7 @@ from tests.sagas.histories.steps import Steps, pick, which
 
 
 class CallerSteps(Steps):
-    """Callers create, cancel and remove groups."""
+    """Callers create, cancel and remove groups, and answer jobs."""
 
     @rule(definition=definitions)
     def create(self, definition: Definition) -> None:
@@ -63,6 +66,34 @@ class CallerSteps(Steps):
         self.world.note_settled(group, "cancelled", more)
         self.world.check()
         assert refused == (not was_active or group.state == "COMPLETED")
+
+    @rule(n=which, completes=st.booleans(), same=st.booleans())
+    def answer(self, n: int, completes: bool, same: bool) -> None:
+        """Complete or fail a job without a worker."""
+        world = self.world
+        member = pick([m for each in world.groups.values() for m in each.members], n)
+        if member is None:
+            return
+        group = world.groups[member.id.split("-")[0]]
+        answer = completion("yes", "ann") if completes else failure("no", "ann")
+        if same and member.answer:
+            answer = member.answer
+        work = world.store.answer(group.id, member.id, answer)
+        if group.broken:
+            self.is_not_found(work)
+            return
+        known, fits = member.answer, group.can_be_answered(member) and not world.is_replaced(member)
+        try:
+            accepted = world.do(work)
+        except (InvalidGroupStateError, InvalidJobStateError, JobNotFoundError):
+            assert not fits, f"{member.id} cannot be answered, but it is {member.place}"
+            assert known != answer or member.unlisted, "the same answer is refused"
+        else:
+            assert accepted == (known is None)
+            assert fits if accepted else known == answer, f"{member.id} is {member.place}"
+            if accepted:
+                member.end_as(answer)
+        world.look()
 
     @rule(n=which)
     def remove_group(self, n: int) -> None:
