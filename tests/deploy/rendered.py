@@ -10,6 +10,7 @@ WATCHED: Values = {"watchNamespaces": ["shop", "bank"]}
 EVERYTHING: Values = {
     **BUNDLED,
     "networkPolicy": {"enabled": True},
+    "answerPolicy": {"enabled": True},
     "metrics": {
         "serviceMonitor": {"enabled": True},
         "podMonitor": {"enabled": True},

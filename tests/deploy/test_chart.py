@@ -55,6 +55,11 @@ from tests.deploy.rendered import (
         ({"metrics": {"podMonitor": {"enabled": True}}}, {"PodMonitor"}, set()),
         ({"metrics": {"rules": {"enabled": True}}}, {"PrometheusRule"}, set()),
         ({"metrics": {"dashboard": {"enabled": True}}}, {"ConfigMap -dashboard"}, set()),
+        (
+            {"answerPolicy": {"enabled": True}},
+            {"ValidatingAdmissionPolicy -answers", "ValidatingAdmissionPolicyBinding -answers"},
+            set(),
+        ),
         ({"uninstall": {"hook": False}}, set(), {"Job -uninstall"}),
         (
             {"rbac": {"aggregate": False}},

@@ -57,6 +57,8 @@ LABELLED = (PLAIN - CRDS - {"ServiceAccount"}) | {
     "ServiceAccount ours",
     "ServiceMonitor",
     "StatefulSet -redis",
+    "ValidatingAdmissionPolicy -answers",
+    "ValidatingAdmissionPolicyBinding -answers",
 }
 RIGHTS = (*CLUSTER_WIDE, "Role -replicas", "RoleBinding -replicas")
 # A value, another setting for it -> the objects that change.
@@ -131,6 +133,10 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "rbac.aggregate": (
         False,
         ("ClusterRole -edit", "ClusterRole -edit-pools", "ClusterRole -view"),
+    ),
+    "answerPolicy.enabled": (
+        False,
+        ("ValidatingAdmissionPolicy -answers", "ValidatingAdmissionPolicyBinding -answers"),
     ),
     "resources.requests": ({"cpu": "7m"}, PODS),
     "resources.limits": ({"memory": "7Mi"}, PODS),
