@@ -124,6 +124,27 @@ async def test_a_group_that_is_suspended_before_it_is_created(stage: Stage) -> N
     assert await stage.runs(worker, name="pay") == 1
 
 
+@pytest.mark.parametrize("failpoint", ["answer:1", "answer:2", "status:2", "event:1", "event:2"])
+async def test_a_group_whose_jobs_are_answered(stage: Stage, failpoint: str) -> None:
+    start_doomed(stage, failpoint)
+    answers = {each["name"]: {"returnValue": 7, "by": "ann"} for each in (PAY, SHIP)}
+    stage.resources.apply(manifest("order", PAY, SHIP, undos=UNDOS))
+    stage.resources.reaches("order", state="ACTIVE")
+    stage.resources.patch("order", complete=answers)
+    dies(stage)
+    stage.resources.reaches("order", state="COMPLETED")
+    stage.resources.apply(manifest("twin", PAY, SHIP, undos=UNDOS))
+    stage.resources.reaches("twin", state="ACTIVE")
+    stage.resources.patch("twin", complete=answers)
+    stage.resources.reaches("twin", state="COMPLETED")
+    assert plain(stage, "order") == plain(stage, "twin")
+    assert [line["answer"] for line in plain(stage, "order")["jobs"]] == ["Applied", "Applied"]
+    assert events(stage, "order") == events(stage, "twin")
+    assert len([each for each in events(stage, "order") if each[1] == "JobAnswered"]) == 2
+    worker = await stage.worker()
+    assert await stage.runs(worker, name="pay") == 0
+
+
 @pytest.mark.parametrize("failpoint", ["postpone", "status:1"])
 async def test_a_group_that_succeeds_in_a_burst(stage: Stage, failpoint: str) -> None:
     start_doomed(stage, failpoint, BUSY)
