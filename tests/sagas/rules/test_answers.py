@@ -24,6 +24,11 @@ UNDOS = {"charge": undo("refund"), "approve": undo("withdraw")}
 LONG = 300_001
 
 
+async def contents(sagas: Sagas) -> dict[str, Any]:
+    """Return the content of each key, without its time to live."""
+    return {name: key["value"] for name, key in (await dump(sagas.redis, sagas.prefix)).items()}
+
+
 async def test_the_last_answer_completes_the_group(sagas: Sagas, client: StockClient) -> None:
     await client.listen("approvals", "completed")
     order = await sagas.add(job("charge"), job("approve", "approvals"), undos=UNDOS)
@@ -101,11 +106,11 @@ async def test_a_job_that_waits_for_its_next_attempt_can_be_answered(
     assert (ended.reason, ended.failed_attempts) == ("the bank is closed", 2)
 
 
-async def test_the_first_answer_holds(sagas: Sagas, redis: Redis) -> None:
+async def test_the_first_answer_holds(sagas: Sagas) -> None:
     order = await sagas.add(job("approve"), job("charge"))
     await sagas.stop()
     await sagas.groups.complete_job(order.group_id, "approve", {"a": 1, "b": 2}, by="ann")
-    before = await dump(redis, sagas.prefix)
+    before = await contents(sagas)
     assert await sagas.groups.complete_job(order.group_id, "approve", {"b": 2, "a": 1.0}, by="ben")
     for answer in (
         sagas.groups.complete_job(order.group_id, "approve", {"a": 2}),
@@ -117,7 +122,7 @@ async def test_the_first_answer_holds(sagas: Sagas, redis: Redis) -> None:
             " another answer: the first answer holds$",
         ):
             await answer
-    assert await dump(redis, sagas.prefix) == before
+    assert await contents(sagas) == before
 
 
 async def test_the_same_answer_is_accepted_after_the_end(sagas: Sagas) -> None:
@@ -159,7 +164,7 @@ async def test_a_job_that_waits_for_its_children_is_refused(
 
 
 async def test_what_cannot_be_answered_is_refused_and_changes_nothing(
-    sagas: Sagas, redis: Redis, client: StockClient
+    sagas: Sagas, client: StockClient
 ) -> None:
     order = await sagas.add(job("charge"), job("twin"))
     stranger = await sagas.add(job("charge", "mails"))
@@ -168,7 +173,7 @@ async def test_what_cannot_be_answered_is_refused_and_changes_nothing(
     await client.end()
     await sagas.stop()
     groups, group_id = sagas.groups, stranger.group_id
-    before = await dump(redis, sagas.prefix)
+    before = await contents(sagas)
     refused: list[tuple[Any, type[Exception], str]] = [
         (groups.complete_job("nobody", "charge"), GroupNotFoundError, "Group nobody not found"),
         (groups.complete_job(group_id, "ship"), JobNotFoundError, 'has no job "ship"'),
@@ -192,7 +197,7 @@ async def test_what_cannot_be_answered_is_refused_and_changes_nothing(
     for call, error, message in refused:
         with pytest.raises(error, match=message):
             await call
-    assert await dump(redis, sagas.prefix) == before
+    assert await contents(sagas) == before
 
 
 async def test_a_job_that_its_queue_lost_is_refused(sagas: Sagas, redis: Redis) -> None:
@@ -220,10 +225,10 @@ async def test_a_foreign_key_prevents_an_answer_before_the_first_write(
     saved = await redis.dump(name)
     await redis.delete(name)
     await redis.set(name, "x")
-    before = await dump(redis, sagas.prefix)
+    before = await contents(sagas)
     with pytest.raises(Exception, match="WRONGTYPE"):
         await sagas.groups.complete_job(order.group_id, "charge")
-    assert await dump(redis, sagas.prefix) == before
+    assert await contents(sagas) == before
     await redis.delete(name)
     if saved:
         await redis.restore(name, 0, saved)
