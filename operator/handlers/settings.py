@@ -12,6 +12,7 @@ from jobgroup.store.settings import (
     RedisSettings,
     SettingsError,
     read_redis_settings,
+    seconds_setting,
     text_setting,
 )
 
@@ -40,6 +41,8 @@ class Settings:
     pool_opt_in: bool
     watch_seconds: int
     metrics_by_namespace: bool
+    group_ttl_seconds: int | None
+    jobgroup_ttl_seconds: int | None
 
     @property
     def release(self) -> str:
@@ -64,6 +67,8 @@ def read_settings(env: Mapping[str, str] = os.environ, namespaces: Sequence[str]
         pool_opt_in=_flag(env, "POOL_OPT_IN"),
         watch_seconds=_number(env, "WATCH_TIMEOUT_SECONDS", 60, 3, 3600),
         metrics_by_namespace=_flag(env, "METRICS_BY_NAMESPACE"),
+        group_ttl_seconds=seconds_setting(env, "GROUP_TTL_SECONDS"),
+        jobgroup_ttl_seconds=seconds_setting(env, "JOBGROUP_TTL_SECONDS"),
     )
 
 

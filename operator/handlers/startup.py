@@ -93,7 +93,9 @@ class Operator:
         redis = settings.redis
         self._store = Store(redis.connect(), redis.prefix, observer=self._metrics)
         self._redis = RedisProbe(self._store, redis.location)
-        self._driver = Driver(self._store, name=settings.identity)
+        self._driver = Driver(
+            self._store, name=settings.identity, group_ttl_seconds=settings.group_ttl_seconds
+        )
         queues = self._store.queues
         targets = Targets(self._api, settings.pool_opt_in)
         self._pools = PoolController(
@@ -163,14 +165,24 @@ class Operator:
     def _start_jobgroups(self, owner: str) -> None:
         cache, queue = ObjectCache(), WorkQueue(attrgetter("namespace"), attrgetter("is_large"))
         watch = QueueWatch(self._store, cache)
-        reporter = Reporter(self._api, self._store, cache, watch, queue)
+        default_ttl = self._settings.jobgroup_ttl_seconds
+        reporter = Reporter(self._api, self._store, cache, watch, queue, default_ttl)
         releases, release = Releases(self._api, self._settings), self._settings.release
         left = self._left = LeftObjects(releases, cache, queue)
         steps = Steps(
             self._api, self._store, cache, reporter, left, owner, release, self._is_leader
         )
         reconciler = Reconciler(
-            self._api, self._store, cache, reporter, steps, queue, watch, releases, left
+            self._api,
+            self._store,
+            cache,
+            reporter,
+            steps,
+            queue,
+            watch,
+            releases,
+            left,
+            default_ttl,
         )
         # All replicas of a release share one checkpoint.
         namespaces = self._settings.namespaces

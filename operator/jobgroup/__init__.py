@@ -46,6 +46,7 @@ from jobgroup.model.snapshot import (
     JobDetails,
     JobFailure,
     JobResult,
+    PrunedPage,
     Record,
     ResultPage,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "JobNotFoundError",
     "JobResult",
     "NewerFormatError",
+    "PrunedPage",
     "Record",
     "RedisStateLostError",
     "RefusedError",

@@ -66,8 +66,13 @@ class Driver:
         recheck_seconds: float = 1,
         grace: int = GRACE,
         name: str = "",
+        group_ttl_seconds: int | None = None,
     ) -> None:
-        """Drivers with the same name may review groups side by side; by default it is random."""
+        """Drivers with the same name may review groups side by side; by default it is random.
+
+        Groups without a resource and without a TTL of their own are removed `group_ttl_seconds`
+        after their end, unless their compensation failed; by default, they are kept.
+        """
         self.counters = Counters()
         # When each loop begins its next turn, or began the one that it is in.
         self._turn_at = {WAKEUPS: time.monotonic()}
@@ -86,7 +91,9 @@ class Driver:
         self._newer: set[str] = set()
         self._newer_scans = 0
         self._next_scan = -math.inf
-        self._resync = Resync(store, self._settle, lambda: self._waiting, self._count_resync)
+        self._resync = Resync(
+            store, self._settle, lambda: self._waiting, self._count_resync, group_ttl_seconds
+        )
         self._periods = (resync_seconds, recheck_seconds)
         self._name = name or secrets.token_hex(8)
         self._reviews_until = -math.inf
@@ -226,7 +233,7 @@ class Driver:
                 repaired,
             )
 
-    async def _settle(self, group_ids: list[str], queue: str = "") -> int:
+    async def _settle(self, group_ids: list[str], queue: str = "", request: str = "") -> int:
         """Settle groups one after the other; return how many were repaired.
 
         Redis runs a pipeline without a break. A call for each group lets it serve others between
@@ -236,7 +243,7 @@ class Driver:
         for group_id in group_ids:
             self.counters.settles += 1
             grace, snapshots = self._how
-            (result,) = await self._store.settle([group_id], "", grace, queue, snapshots)
+            (result,) = await self._store.settle([group_id], request, grace, queue, snapshots)
             was_waiting = group_id in self._waiting
             self._accept(group_id, result)
             repaired += isinstance(result, Settled) and result.repaired and not was_waiting

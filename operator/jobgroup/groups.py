@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
 
 from jobgroup.definition.answers import Answer, completion, failure
+from jobgroup.definition.lifetime import check_lifetime
 from jobgroup.definition.plan import Plan, plan_group
 from jobgroup.definition.requests import check_by
 from jobgroup.definition.spec import check_group_id, generate_group_id, parse_group
@@ -26,6 +27,7 @@ from jobgroup.errors import (
 from jobgroup.model import names
 from jobgroup.model.clock import FAILOVER_SECONDS, backoff
 from jobgroup.model.snapshot import (
+    ENDED,
     STATES,
     GroupEvent,
     GroupJob,
@@ -33,11 +35,13 @@ from jobgroup.model.snapshot import (
     GroupPage,
     GroupState,
     JobDetails,
+    PrunedPage,
     ResultPage,
     State,
 )
 from jobgroup.store.connection import RedisError, connect, is_transient, leave_if_cancelled
 from jobgroup.store.listing import MAX_GROUPS, Filters
+from jobgroup.store.reviews import Cursor
 from jobgroup.store.store import Store
 
 # Less than the five seconds after which redis-py 8 ends a read.
@@ -45,6 +49,7 @@ _BLOCK_MS = 2000
 MAX_FAILURES = 100
 # How many ids an error lists.
 MAX_NAMED = 10
+PRUNED_STATES: tuple[State, ...] = ("COMPLETED", "FAILED")
 # A hundred years.
 MAX_AGE_SECONDS = 100 * 365 * 24 * 3600
 _KINDS = frozenset({"group:completed", "group:compensating", "group:failed"})
@@ -70,9 +75,16 @@ class JobGroups:
         jobs: Sequence[Mapping[str, Any]],
         compensation: Mapping[str, Any] | None = None,
         group_id: str | None = None,
+        ttl: int | None = None,
+        deadline: int | None = None,
     ) -> GroupNode:
-        """Create a group with all its jobs, or nothing."""
-        group = {"name": name, "jobs": jobs, "compensation": compensation, "group_id": group_id}
+        """Create a group with all its jobs, or nothing.
+
+        A driver removes the group `ttl` seconds after its end, unless its compensation failed, and
+        cancels it if it still runs `deadline` seconds after its creation.
+        """
+        group: dict[str, Any] = {"name": name, "jobs": jobs, "compensation": compensation, "group_id": group_id}
+        group |= {"ttl": ttl, "deadline": deadline}
         (node,) = await self.add_groups([group])
         if isinstance(node, JobGroupError):
             raise node
@@ -199,6 +211,32 @@ class JobGroups:
         except InvalidGroupStateError as refusal:
             raise InvalidGroupStateError(f"Cannot remove group in state {refusal}") from None
 
+    async def prune_groups(
+        self,
+        older_than: float,
+        states: Sequence[State] = PRUNED_STATES,
+        dry_run: bool = False,
+    ) -> AsyncIterator[PrunedPage]:
+        """Remove groups without a JobGroup that ended `older_than` seconds ago; yield each page.
+
+        FAILED_COMPENSATION must be given to be removed, because a person has to act on it. With
+        `dry_run`, nothing is removed. After each page this rests as long as the page took.
+        """
+        for state in states:
+            if state not in ENDED:
+                raise InvalidSpecError(f"states: {state!r} is none of {', '.join(sorted(ENDED))}")
+        if (age := _age(older_than)) < 0:
+            raise InvalidSpecError("older_than: a number of seconds is required")
+        for state in dict.fromkeys(states):
+            after, seen = Cursor(), True
+            while seen:
+                begun = time.monotonic()
+                page = await self.store.reviews.prune(state, age, after, dry_run)
+                took = time.monotonic() - begun
+                yield PrunedPage(state, tuple(page.groups), page.owned)
+                after, seen = page, bool(page.cursor)
+                await asyncio.sleep(took)
+
     async def wait_for_group(self, group_id: str, timeout: float | None = None) -> GroupState:  # noqa: ASYNC109
         """Return a group when it has ended; raise TimeoutError after this number of seconds.
 
@@ -318,6 +356,7 @@ def _age(older_than: float | None) -> int:
 
 def _plan(group: Mapping[str, Any]) -> Plan:
     definition = parse_group(group["name"], group["jobs"], group.get("compensation"))
+    lifetime = check_lifetime(group.get("ttl"), group.get("deadline"), ("ttl", "deadline"))
     if given := group.get("group_id"):
-        return plan_group(definition, check_group_id(given))
-    return plan_group(definition, generate_group_id(), is_id_generated=True)
+        return plan_group(definition, check_group_id(given), lifetime=lifetime)
+    return plan_group(definition, generate_group_id(), is_id_generated=True, lifetime=lifetime)

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Protocol
 
 from jobgroup.model.snapshot import State
+from jobgroup.resource import reasons
 from jobgroup.store.connection import is_transient, lacks_right
 from jobgroup.store.reviews import LONG, SHORT, Cursor
 from jobgroup.store.store import Store
@@ -28,6 +29,7 @@ LEDGER_SHARE = 1 / 6
 RUNNING_SHARE = 1 / 8
 SHARE = 1 / 20
 IDLE_SHARE = 1 / 40
+DUE_SHARE = 1 / 8
 OWN = frozenset({"waiting", "events"})
 # How long a driver that does not review follows the queue of a group that it settled as failed. A
 # pass of the driver that reviews finds the queue meanwhile.
@@ -47,7 +49,7 @@ Parts = Callable[[], Awaitable[list[Part]]]
 class Settle(Protocol):
     """Settle groups; return how many of them moved on without a wake-up."""
 
-    async def __call__(self, group_ids: list[str], queue: str = "") -> int: ...
+    async def __call__(self, group_ids: list[str], queue: str = "", request: str = "") -> int: ...
 
 
 class Pass:
@@ -119,7 +121,9 @@ class Resync:
         settle: Settle,
         waiting: Callable[[], Iterable[str]],
         on_pass: Callable[[int], None],
+        group_ttl_seconds: int | None = None,
     ) -> None:
+        self._group_ttl_seconds = group_ttl_seconds
         self._store = store
         self._reviews = store.reviews
         self._settle = settle
@@ -147,6 +151,8 @@ class Resync:
             "lists": review(self._lists, IDLE_SHARE),
             "unparked": review(self._unparked, IDLE_SHARE),
             "released": Pass(self._released, IDLE_SHARE, lambda: seconds),
+            "due": Pass(self._due, DUE_SHARE, lambda: recheck_seconds),
+            "old": Pass(self._old, SHARE, lambda: seconds),
             "waiting": Pass(self._recheck, SHARE, lambda: recheck_seconds),
             "events": Pass(self._hints, SHARE, lambda: 0 if self._more_events else recheck_seconds),
         }
@@ -176,6 +182,8 @@ class Resync:
             self._lists,
             self._unparked,
             self._released,
+            self._due,
+            self._old,
         ):
             for part in await parts():
                 found, page = await part(Cursor())
@@ -286,6 +294,29 @@ class Resync:
                 )
         return 0, found
 
+    async def _due(self) -> list[Part]:
+        return [self._take_due]
+
+    async def _take_due(self, after: Cursor) -> tuple[int, Cursor]:
+        """Cancel running groups at their deadline, and remove groups whose TTL has passed."""
+        found = await self._reviews.due(after)
+        _log_removed(found.removed)
+        for group_id in found.overdue:
+            await self._settle([group_id], request=reasons.DEADLINE_EXCEEDED)
+        return 0, found
+
+    async def _old(self) -> list[Part]:
+        """Remove groups without a resource and without a TTL of their own, if there is a TTL."""
+        if self._group_ttl_seconds is None:
+            return []
+        return [partial(self._remove_old, state) for state in ("COMPLETED", "FAILED")]
+
+    async def _remove_old(self, state: State, after: Cursor) -> tuple[int, Cursor]:
+        age = (self._group_ttl_seconds or 0) * 1000
+        found = await self._reviews.prune(state, age, after, spare=True)
+        _log_removed(found.groups)
+        return 0, found
+
     async def _review(
         self, state: State, queues: set[str], after: Cursor, short: int = SHORT
     ) -> tuple[int, Cursor]:
@@ -303,6 +334,11 @@ class Resync:
         for batch in _batches(group_ids):
             repaired += await self._settle(batch, queue)
         return repaired
+
+
+def _log_removed(group_ids: list[str]) -> None:
+    if group_ids:
+        logger.info("removed %d groups whose time to live had passed", len(group_ids))
 
 
 def _batches(group_ids: list[str]) -> list[list[str]]:

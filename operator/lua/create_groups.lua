@@ -66,6 +66,7 @@ local function create_group(digest, plan)
   local owning = queues[owning_queue]
   owning.groups = owning.groups or redis.call("ZCARD", k.index)
   if owning.groups == 0 then redis.call("SCARD", k.queues) end
+  if group.deadline then redis.call("ZCARD", k.due) end
 
   -- Write only from here on.
   local statuses, parent = {}, family(k, gid)
@@ -85,6 +86,7 @@ local function create_group(digest, plan)
     redis.call("HSET", owning.base .. "meta", "groups", 1)
     owning.owns_groups = true
   end
+  if group.deadline then redis.call("ZADD", k.due, string.format("%.0f", now + group.deadline * 1000), gid) end
   owning.groups = owning.groups + redis.call("ZADD", k.index, now, gid)
   created[#created + 1] = score
   created[#created + 1] = gid

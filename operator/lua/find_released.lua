@@ -14,25 +14,16 @@
            score   its score
 ]]
 -- @include find_group
--- @include keys_of
+-- @include is_gone
 -- @include names
 -- @include page_of
 -- @include saga
 local released, prefix, cursor, score, limit = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
--- Return whether nothing is left of a group, so that no pass restores it.
-local function is_gone(k, gid)
-  if redis.call("EXISTS", k.parent) == 1 then return false end
-  for _, queue in ipairs(redis.call("SMEMBERS", k.queues)) do
-    if redis.call("EXISTS", keys_of(prefix, gid, queue).group) == 1 then return false end
-  end
-  return true
-end
-
 local ended = {}
 local function look_up(gid)
   local k, problem = find_group(names.job_key(prefix, "_jobgroups", gid), prefix, gid)
-  if problem == "GROUPNOTFOUND" and is_gone(k, gid) then redis.call("ZREM", released, gid) end
+  if problem == "GROUPNOTFOUND" and is_gone(k, prefix, gid) then redis.call("ZREM", released, gid) end
   if problem then return end
   local group = redis.call("HMGET", k.group, "state", "resource")
   if saga.has_ended(group[1]) and group[1] ~= "FAILED_COMPENSATION" then ended[gid] = group[2] or "" end

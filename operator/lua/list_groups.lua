@@ -25,6 +25,7 @@
            score   its score, or how many entries of the wake-up list are left
 ]]
 -- @include in_state_since
+-- @include is_before
 -- @include names
 -- @include now_ms
 -- @include page_of
@@ -69,15 +70,6 @@ local function woken_among(first, last)
     seen[gid] = true
   end
   return woken
-end
--- As the sorted set: by score, then by the bytes of the member. Lua compares texts as the locale demands.
-local function is_before(a, b)
-  if tonumber(a.score) ~= tonumber(b.score) then return tonumber(a.score) < tonumber(b.score) end
-  for i = 1, math.min(#a.member, #b.member) do
-    local x, y = string.byte(a.member, i), string.byte(b.member, i)
-    if x ~= y then return x < y end
-  end
-  return #a.member < #b.member
 end
 
 local groups = {}

@@ -165,6 +165,8 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "networkPolicy.apiServerPorts": ([8443], ("NetworkPolicy",)),
     "networkPolicy.redisPorts": ([6380], ("NetworkPolicy",)),
     "metrics.byNamespace": (True, PODS),
+    "retention.groupTtlSeconds": (1_000_000, PODS),
+    "retention.jobGroupTtlSeconds": (0, PODS),
     "metrics.serviceMonitor.enabled": (False, ("ServiceMonitor",)),
     "metrics.serviceMonitor.interval": ("7s", ("ServiceMonitor",)),
     "metrics.serviceMonitor.labels": ({"release": "another"}, ("ServiceMonitor",)),

@@ -43,6 +43,8 @@ def test_everything_has_a_default_and_empty_means_default(env: dict[str, str]) -
         pool_opt_in=False,
         watch_seconds=60,
         metrics_by_namespace=False,
+        group_ttl_seconds=None,
+        jobgroup_ttl_seconds=None,
     )
 
 
@@ -94,6 +96,9 @@ def test_the_namespace_comes_from_the_service_account(tmp_path: Path) -> None:
         ("WATCH_TIMEOUT_SECONDS", "3600", "watch_seconds", 3600),
         ("METRICS_BY_NAMESPACE", "true", "metrics_by_namespace", True),
         ("METRICS_BY_NAMESPACE", "false", "metrics_by_namespace", False),
+        ("GROUP_TTL_SECONDS", "0", "group_ttl_seconds", 0),
+        ("GROUP_TTL_SECONDS", "315360000", "group_ttl_seconds", 315_360_000),
+        ("JOBGROUP_TTL_SECONDS", "604800", "jobgroup_ttl_seconds", 604_800),
     ],
 )
 def test_a_valid_value_is_accepted(name: str, value: str, field: str, expected: object) -> None:
@@ -114,6 +119,9 @@ def test_a_valid_value_is_accepted(name: str, value: str, field: str, expected: 
         ("API_BURST", "100001", "'100001' must be a number from 1 to 100000"),
         ("WATCH_TIMEOUT_SECONDS", "2", "'2' must be a number from 3 to 3600"),
         ("METRICS_BY_NAMESPACE", "yes", "'yes' must be true or false"),
+        ("GROUP_TTL_SECONDS", "-1", "'-1' must be a number from 0 to 315360000"),
+        ("GROUP_TTL_SECONDS", "7d", "'7d' must be a number from 0 to 315360000"),
+        ("JOBGROUP_TTL_SECONDS", "315360001", "'315360001' must be a number from 0 to 315360000"),
         ("PORT", "-1", "'-1' must be a number from 0 to 65535"),
         ("PORT", "65536", "'65536' must be a number from 0 to 65535"),
         ("PORT", "http", "'http' must be a number from 0 to 65535"),

@@ -117,7 +117,7 @@ class Followed:
         self.passes = self.resync.passes(3600, 3600)
         self._batches = math.ceil(queues / BATCH)
 
-    async def _settle(self, group_ids: list[str], queue: str = "") -> int:
+    async def _settle(self, group_ids: list[str], queue: str = "", request: str = "") -> int:
         self.settled += group_ids
         return 0
 

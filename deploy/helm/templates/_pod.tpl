@@ -68,6 +68,12 @@ env:
   value: {{ .Values.workerPools.maxReplicas | quote }}
 - name: POOL_OPT_IN
   value: {{ .Values.workerPools.optIn | quote }}
+{{- range $name, $seconds := dict "GROUP_TTL_SECONDS" .Values.retention.groupTtlSeconds "JOBGROUP_TTL_SECONDS" .Values.retention.jobGroupTtlSeconds }}
+{{- if not (kindIs "invalid" $seconds) }}
+- name: {{ $name }}
+  value: {{ $seconds | int64 | quote }}
+{{- end }}
+{{- end }}
 {{- if .Values.metrics.byNamespace }}
 - name: METRICS_BY_NAMESPACE
   value: "true"

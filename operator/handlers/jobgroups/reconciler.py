@@ -67,6 +67,7 @@ class Reconciler:
         watch: QueueWatch,
         releases: Releases,
         left: LeftObjects,
+        default_ttl: int | None = None,
     ) -> None:
         self._api = api
         self._store = store
@@ -77,12 +78,13 @@ class Reconciler:
         self._watch = watch
         self._releases = releases
         self._left = left
+        self._default_ttl = default_ttl
 
     def enqueue(self, ref: Ref, body: Mapping[str, Any]) -> None:
         """Add an object of a watch event to the work queue, if there may be something to do."""
         if self._cache.is_own_write(body) or self._left.observe(ref.uid, body):
             return
-        resource = Resource.read(body)
+        resource = Resource.read(body, self._default_ttl)
         if resource.deleting:
             is_wanted = is_running = resource.claimed
         elif resource.ended:
@@ -184,7 +186,7 @@ class Reconciler:
             return await self._steps.refuse(ref, body, refusal)
 
     async def _observe(self, ref: Ref, body: Body) -> Observation:
-        resource = Resource.read(body)
+        resource = Resource.read(body, self._default_ttl)
         claimant, verdict = await self._releases.claimant(body)
         if claimant in OTHERS:
             return Observation(ref, body, resource, None, "", None, claimant, verdict)

@@ -74,7 +74,10 @@ class Reporter:
         cache: ObjectCache,
         watch: QueueWatch,
         queue: WorkQueue[Ref],
+        default_ttl: int | None = None,
     ) -> None:
+        """Objects without a time to live have this one, if it is given."""
+        self._default_ttl = default_ttl
         self._api = api
         self._watch = watch
         self._store = store
@@ -105,14 +108,14 @@ class Reporter:
         """
         current = own_status(body)
         if group and not problem and self._gives_way(ref, body, group):
-            return requeue_after(body, group)
+            return self._requeue_after(body, group)
         if group and not group.ended and group.state == current.get("state"):
             wait = self.seconds_until_write(ref.uid)
             if wait > 0:
-                return soonest(wait, requeue_after(body, group))
+                return soonest(wait, self._requeue_after(body, group))
             if ready_reason(current) == NO_WORKER and not self._is_checked(body):
                 # A new leader does not know yet whether a worker has come.
-                return soonest(NO_WORKER_SECONDS, requeue_after(body, group))
+                return soonest(NO_WORKER_SECONDS, self._requeue_after(body, group))
         if jobs is None:
             jobs = await self._store.read_jobs(ref.uid) if group else []
         unheard, check_after = await self._undos_without_worker(group, jobs)
@@ -131,7 +134,10 @@ class Reporter:
         )
         if own_status(body).get("state") in ENDED:
             self._cache.remove(ref.uid)
-        return soonest(check_after, requeue_after(body, group))
+        return soonest(check_after, self._requeue_after(body, group))
+
+    def _requeue_after(self, body: Body, group: GroupState | None) -> float | None:
+        return requeue_after(Resource.read(body, self._default_ttl), group)
 
     def seconds_until_write(self, uid: str) -> float:
         """Return how long changes of counts alone must wait; 0 or less if they need not."""
@@ -237,9 +243,9 @@ class Reporter:
         return unheard, NO_WORKER_SECONDS if unheard else WORKER_SECONDS
 
 
-def requeue_after(body: Body, group: GroupState | None) -> float | None:
+def requeue_after(resource: Resource, group: GroupState | None) -> float | None:
     """Return the seconds until a deadline or a time to live requires a step."""
-    again = requeue_at(Resource.read(body), group)
+    again = requeue_at(resource, group)
     return None if again is None else max(0.0, (again - now_ms()) / 1000)
 
 

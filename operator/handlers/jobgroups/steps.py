@@ -144,7 +144,7 @@ class Steps:
 
     async def _nothing(self, observed: Observation) -> Result:
         self._cache.remove(observed.ref.uid)
-        return Result(requeue_after=requeue_after(observed.body, observed.group))
+        return Result(requeue_after=requeue_after(observed.resource, observed.group))
 
     async def _leave(self, observed: Observation) -> Result:
         """Leave an object to the release that claimed it; post one Event that names the release."""

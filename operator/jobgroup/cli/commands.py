@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from jobgroup import JobGroupError, JobGroups, Store, __version__
-from jobgroup.cli.finding import duration, list_, results, whole_number
+from jobgroup.cli.finding import duration, list_, prune, results, whole_number
 from jobgroup.cli.manifest import read_plans
 from jobgroup.cli.output import program
 from jobgroup.cli.verbs import (
@@ -37,9 +37,10 @@ from jobgroup.cli.verbs import (
 )
 from jobgroup.definition.spec import check_group_id
 from jobgroup.errors import InvalidSpecError
-from jobgroup.model.snapshot import STATES
+from jobgroup.groups import PRUNED_STATES
+from jobgroup.model.snapshot import ENDED, STATES
 from jobgroup.store.connection import RedisError, is_transient
-from jobgroup.store.settings import SettingsError, read_redis_settings
+from jobgroup.store.settings import SettingsError, read_redis_settings, seconds_setting
 
 # The verbs of which the group keeps a record.
 REQUESTS = (cancel, complete, fail)
@@ -59,6 +60,7 @@ environment (as for the operator; --redis replaces all REDIS_* variables):
   REDIS_CA_FILE        the CA certificate of a rediss:// URL
   REDIS_CERT_FILE, REDIS_KEY_FILE  the certificate of this client, and its key
   BULLMQ_PREFIX        default of --prefix
+  GROUP_TTL_SECONDS    drive: remove groups without a JobGroup this long after their end
 
 exit codes:
   0    success; follow and add --wait: every group is COMPLETED
@@ -177,6 +179,22 @@ def parse(argv: Sequence[str] | None) -> Namespace:
             made.add_argument("--value", metavar="JSON", type=json_value, help=text)
         if run is fail:
             made.add_argument("--reason", metavar="TEXT", required=True, help="why it fails")
+    pruning = verb(prune, "remove old groups that have ended and have no JobGroup")
+    pruning.add_argument(
+        "--older-than",
+        metavar="AGE",
+        type=duration,
+        required=True,
+        help="groups that ended this long ago, such as 12h or 7d",
+    )
+    pruning.add_argument(
+        "--state",
+        metavar="STATE",
+        action="append",
+        choices=sorted(ENDED),
+        help=f"{', '.join(sorted(ENDED))}; may be repeated (default: {', '.join(PRUNED_STATES)})",
+    )
+    pruning.add_argument("--dry-run", action="store_true", help="print what would be removed")
     driving = verb(drive, "advance groups until stopped; several drivers can run at once")
     driving.add_argument(
         "--once", action="store_true", help="advance all groups that can advance now, then exit"
@@ -223,6 +241,7 @@ def resolve_redis(args: Namespace, env: Mapping[str, str] = os.environ) -> None:
     args.settings = read_redis_settings(env, args.redis or "", args.prefix or "")
     args.prefix = args.settings.prefix
     args.where = args.settings.location
+    args.group_ttl_seconds = seconds_setting(env, "GROUP_TTL_SECONDS")
 
 
 async def run(args: Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The verbs that find groups, and what the jobs of a group returned."""
+"""The verbs that find groups, remove old ones, and print what the jobs of a group returned."""
 
 import json
 import re
@@ -8,7 +8,8 @@ from typing import Any
 
 from jobgroup import GroupState, JobGroups, JobResult
 from jobgroup.cli.output import group_row, job_value, rows
-from jobgroup.cli.verbs import OK, render, say
+from jobgroup.cli.verbs import OK, complain, render, say
+from jobgroup.groups import PRUNED_STATES
 from jobgroup.store.listing import MAX_GROUPS
 
 _DURATION = re.compile(r"([0-9]{1,9})([smhdw])")
@@ -73,6 +74,23 @@ async def results(groups: JobGroups, args: Namespace) -> int:
         cursor = page.cursor
         if cursor is None:
             return OK
+
+
+async def prune(groups: JobGroups, args: Namespace) -> int:
+    states = args.state or list(PRUNED_STATES)
+    done, removed, owned = "WOULD BE REMOVED" if args.dry_run else "REMOVED", 0, 0
+    async for page in groups.prune_groups(args.older_than, states, args.dry_run):
+        removed, owned = removed + len(page.group_ids), owned + page.owned
+        for group_id in page.group_ids:
+            gone = {"id": group_id, "was": page.state, "state": done}
+            say(json.dumps(gone) if args.output == "json" else " ".join(gone.values()))
+    what = "would remove" if args.dry_run else "removed"
+    kept = f"; kept {_count(owned)} whose JobGroups own them" if owned else ""
+    return complain(f"{what} {_count(removed)}{kept}", OK)
+
+
+def _count(number: int) -> str:
+    return f"{number} group" if number == 1 else f"{number} groups"
 
 
 def _lines(args: Namespace, found: tuple[JobResult, ...], widths: list[int]) -> list[str]:

@@ -16,17 +16,20 @@ try:
 except ImportError:  # pragma: no cover (a PyYAML built without libyaml: six times slower)
     from yaml import SafeLoader  # type: ignore[assignment]
 
+from jobgroup.definition.lifetime import check_lifetime
 from jobgroup.definition.plan import Plan, plan_group
 from jobgroup.definition.spec import check_group_id, generate_group_id, parse_group
 from jobgroup.errors import InvalidSpecError
 from jobgroup.resource.jobgroup_spec import JobGroupSpec, Settings
 from jobgroup.resource.kinds import API_VERSION, JOBGROUP
 
-_PLAIN = {"name", "jobs", "compensation", "groupId"}
+_PLAIN = {"name", "jobs", "compensation", "groupId", "ttlSeconds", "deadlineSeconds"}
+# The fields of a manifest that mean the same as a field of a plain definition.
+_SAME = {"ttlSeconds": "ttlSecondsAfterFinished", "deadlineSeconds": "activeDeadlineSeconds"}
 _MANIFEST = {"apiVersion", "kind", "metadata", "spec", "status"}
 # Fields that only the operator supports. deletionPolicy is ignored: without a resource, nothing is
 # deleted.
-_OPERATOR_FIELDS = Settings.model_fields.keys() - {"deletionPolicy"}
+_OPERATOR_FIELDS = Settings.model_fields.keys() - {"deletionPolicy", *_SAME.values()}
 
 _NUMBERS = {"int", "float", "timestamp"}
 _TAG = "tag:yaml.org,2002:"
@@ -65,12 +68,18 @@ def _plan(document: Any, group_id: str | None, new_id: bool) -> Plan:
     group = parse_group(
         fields["name"], fields["jobs"] or [], fields["compensation"], fields.get("default_name")
     )
+    lifetime = check_lifetime(
+        fields["ttlSeconds"],
+        fields["deadlineSeconds"],
+        fields.get("limits", ("ttlSeconds", "deadlineSeconds")),
+    )
     chosen = None if new_id else group_id or fields["groupId"]
     if chosen:
-        return plan_group(group, check_group_id(chosen))
+        return plan_group(group, check_group_id(chosen), lifetime=lifetime)
     if fields.get("default_name") and not new_id:
-        return plan_group(group, _manifest_id(fields["namespace"], fields["default_name"]))
-    return plan_group(group, generate_group_id(), is_id_generated=True)
+        group_id = _manifest_id(fields["namespace"], fields["default_name"])
+        return plan_group(group, group_id, lifetime=lifetime)
+    return plan_group(group, generate_group_id(), is_id_generated=True, lifetime=lifetime)
 
 
 def _manifest_id(namespace: str | None, name: str) -> str:
@@ -101,7 +110,14 @@ def _definition(document: Any) -> dict[str, Any]:
             )
     _only(JobGroupSpec.model_fields, spec, "spec.")
     name, namespace = (_text(metadata, field) for field in ("name", "namespace"))
-    return {**spec, "default_name": name, "namespace": namespace, "groupId": None}
+    return {
+        **spec,
+        **{field: spec.get(same) for field, same in _SAME.items()},
+        "limits": tuple(f"spec.{same}" for same in _SAME.values()),
+        "default_name": name,
+        "namespace": namespace,
+        "groupId": None,
+    }
 
 
 def _mapping(value: Any, where: str) -> dict[str, Any]:

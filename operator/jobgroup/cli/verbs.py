@@ -119,7 +119,7 @@ async def drive(groups: JobGroups, args: Namespace) -> int:
             del states[next(iter(states))]
 
     logging.basicConfig(format="jobgroup: %(message)s")
-    driver = Driver(groups.store, on_settled=report)
+    driver = Driver(groups.store, on_settled=report, group_ttl_seconds=args.group_ttl_seconds)
     if args.once:
         await driver.drain()
         await driver.resync()

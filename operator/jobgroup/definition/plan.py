@@ -14,6 +14,7 @@ import msgpack
 import pydantic_core
 
 from jobgroup.definition.digest import digest_in_slices
+from jobgroup.definition.lifetime import UNLIMITED, Lifetime
 from jobgroup.definition.options import NO_OPTIONS, JobOptions, Keep, Retention, RetryOptions
 from jobgroup.definition.slices import Pace, Sliced, finish
 from jobgroup.definition.spec import Compensation, Group, Job, own_undo_queues
@@ -54,13 +55,19 @@ def plan_group(
     owner: str = names.HEADLESS,
     resource: str = "",
     is_id_generated: bool = False,
+    lifetime: Lifetime = UNLIMITED,
 ) -> Plan:
     """Plan all jobs and undos of a group; `resource` is the name that the owner uses for it."""
-    return finish(plan_in_slices(group, group_id, owner, resource, is_id_generated))
+    return finish(plan_in_slices(group, group_id, owner, resource, is_id_generated, lifetime))
 
 
 def plan_in_slices(
-    group: Group, group_id: str, owner: str, resource: str, is_id_generated: bool = False
+    group: Group,
+    group_id: str,
+    owner: str,
+    resource: str,
+    is_id_generated: bool = False,
+    lifetime: Lifetime = UNLIMITED,
 ) -> Sliced[Plan]:
     """Return what plan_group returns; take breaks."""
     tag = f'{{"id":"{group_id}","name":{to_json(group.name)}}}'
@@ -80,8 +87,11 @@ def plan_in_slices(
     yield
     # Also in the group's hash, because somebody may delete the pseudo parent.
     owned = [] if owner == names.HEADLESS else ["owner", owner, "resource", resource]
-    parent = [*owned, "members", _members_with_undo(group)]
-    fields = [*owned, "digest", digest] if digest else [*owned]
+    parent: list[Any] = [*owned, "members", _members_with_undo(group)]
+    fields: list[Any] = [*owned, "digest", digest] if digest else [*owned]
+    fields += lifetime.fields()
+    if lifetime.ttl is not None:
+        parent += "ttlSeconds", lifetime.ttl
     if own_undo_queues(group):
         parent += _UNDO_QUEUES
         fields += _UNDO_QUEUES
@@ -98,6 +108,7 @@ def plan_in_slices(
             "members": members,
             "parent": parent,
             "fields": fields,
+            **({} if lifetime.deadline is None else {"deadline": lifetime.deadline}),
         }
     )
     yield

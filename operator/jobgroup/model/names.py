@@ -101,6 +101,11 @@ def released_key(prefix: str) -> str:
     return f"{ledger_key(prefix)}:saga:released"
 
 
+def due_key(prefix: str) -> str:
+    """Return the key of the sorted set of the times when groups are cancelled or removed."""
+    return f"{ledger_key(prefix)}:saga:due"
+
+
 def owning_queues_key(prefix: str) -> str:
     """Return the key of the set of queues that own a group."""
     return f"{ledger_key(prefix)}:saga:queues"

@@ -62,6 +62,9 @@ class GroupState:
     compensating_at: int | None = None
     # The number of its latest end, 1 for the first one and before it.
     attempt: int = 1
+    # From its end to its removal, and from its creation to its cancellation; None for no limit.
+    ttl_seconds: int | None = None
+    deadline_seconds: int | None = None
     owner: str
     # Namespace and name of the JobGroup that has or had this group.
     resource: str = ""
@@ -157,6 +160,15 @@ class GroupPage:
 
     groups: tuple[GroupState, ...]
     cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedPage:
+    """Groups that were removed, and how many were skipped, because a JobGroup owns them."""
+
+    state: State
+    group_ids: tuple[str, ...]
+    owned: int
 
 
 @dataclass(frozen=True, slots=True)

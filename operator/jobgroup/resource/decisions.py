@@ -96,8 +96,8 @@ class Resource:
     finished_at: int | None
 
     @classmethod
-    def read(cls, body: Mapping[str, Any]) -> "Resource":
-        """Read the fields from an object."""
+    def read(cls, body: Mapping[str, Any], default_ttl: int | None = None) -> "Resource":
+        """Read the fields from an object; `default_ttl` is for one without a time to live."""
         meta, spec, status = body["metadata"], body.get("spec") or {}, own_status(body)
         annotations = meta.get("annotations") or {}
         finished = status.get("finishedAt")
@@ -112,7 +112,7 @@ class Resource:
             suspend=bool(spec.get("suspend")),
             orphan=spec.get("deletionPolicy") == "Orphan",
             deadline_seconds=spec.get("activeDeadlineSeconds"),
-            ttl_seconds=spec.get("ttlSecondsAfterFinished"),
+            ttl_seconds=spec.get("ttlSecondsAfterFinished", default_ttl),
             observed=status.get("observedGeneration", -1),
             state=status.get("state") or "",
             finished_at=_milliseconds(finished) if finished else None,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from jobgroup.definition.lifetime import MAX_SECONDS
 from jobgroup.definition.options import Model
 from jobgroup.definition.requests import MAX_BY, MAX_REASON
 from jobgroup.definition.slices import Pace, Sliced, finish
@@ -25,8 +26,6 @@ from jobgroup.definition.spec import (
 from jobgroup.definition.validation import validation_error
 from jobgroup.errors import InvalidSpecError
 
-# Ten years. To disable the limit, omit the field.
-MAX_SECONDS = 10 * 365 * 24 * 3600
 # An object also contains its status and managed fields, and etcd stores at most 1.5 MB.
 MAX_SPEC = 512 * 1024
 # How many jobs or undos are encoded at a time to measure them.

@@ -268,6 +268,8 @@ def failure_message(group: GroupState, names: Mapping[str, str]) -> str:
     """Return in one line why a group failed or was cancelled."""
     if not group.failed_job_id:
         by = cancelled_by(group) if group.reason == CANCELLED else ""
+        if group.reason == reasons.DEADLINE_EXCEEDED and group.deadline_seconds is not None:
+            return f"its deadline of {group.deadline_seconds} seconds passed"
         return sanitize(f"{_REQUESTS.get(group.reason, group.reason)}{by}")
     name = names.get(group.failed_job_id, group.failed_job_id)
     return sanitize(f'job "{name}" failed: {group.reason}')

@@ -25,6 +25,8 @@ PAGE = 100
 INDEX_PAGE = 500
 LEDGER_PAGE = 500
 EVENTS = 1000
+# Most groups of such a page are only looked at.
+PRUNE_PAGE = 500
 # How long a list may be so that a review reads it, and so that a thorough review does.
 SHORT = 1000
 LONG = 30_000
@@ -69,6 +71,22 @@ class Released(Cursor):
 
 
 @dataclass(frozen=True, slots=True)
+class Due(Cursor):
+    """A page of take_due.lua."""
+
+    overdue: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned(Cursor):
+    """A page of prune_groups.lua."""
+
+    groups: list[str] = field(default_factory=list)
+    owned: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Reclaimed:
     """What foreign clients had taken from the wake-up list."""
 
@@ -102,6 +120,8 @@ class Reviews:
         self._find_short = load("find_short", folder, observer)
         self._find_unparked = load("find_unparked", folder, observer)
         self._find_released = load("find_released", folder, observer)
+        self._take_due = load("take_due", folder, observer)
+        self._prune = load("prune_groups", folder, observer)
         self._reclaim = load("reclaim_wakeups", folder, observer)
         self._read_hints = load("read_hints", folder, observer)
 
@@ -129,6 +149,22 @@ class Reviews:
         """Find groups to remove: they were released and have ended."""
         slots = {"released": names.released_key(self._prefix), "limit": PAGE}
         return await self._read(Released, self._find_released, after, **slots)
+
+    async def due(self, after: Cursor) -> Due:
+        """Find running groups to cancel, and remove ended ones, because their time has passed."""
+        slots = {"due": names.due_key(self._prefix), "limit": PAGE, "remembers": TOMBSTONE_MS}
+        return await self._read(Due, self._take_due, after, **slots)
+
+    async def prune(
+        self, state: State, age: int, after: Cursor, dry: bool = False, spare: bool = False
+    ) -> Pruned:
+        """Remove groups without a resource that ended in a state this many milliseconds ago.
+
+        With `spare`, groups with a time to live of their own are left alone.
+        """
+        slots = {"state": state, "age": age, "spare": int(spare), "dry": int(dry)}
+        slots |= {"limit": PRUNE_PAGE, "remembers": TOMBSTONE_MS}
+        return await self._page(Pruned, self._prune, after, **slots)
 
     async def _page(self, kind: type[Page], script: Script, after: Cursor, **slots: Any) -> Page:
         parked = names.parked_key(self._prefix)

@@ -9,6 +9,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from jobgroup.definition.lifetime import MAX_SECONDS
 from jobgroup.errors import InvalidSpecError
 from jobgroup.store.connection import check_prefix, connect, has_sentinels
 from jobgroup.store.credentials import FileCredentials
@@ -149,3 +150,13 @@ def text_setting(env: Mapping[str, str], name: str, default: str, pattern: str) 
     if not re.fullmatch(pattern, value):
         raise SettingsError(f"{name}: {value!r} must match {pattern}")
     return value
+
+
+def seconds_setting(env: Mapping[str, str], name: str) -> int | None:
+    """Return a variable with a number of seconds; None if it is not set."""
+    value = env.get(name)
+    if not value:
+        return None
+    if not (value.isascii() and value.isdecimal()) or int(value) > MAX_SECONDS:
+        raise SettingsError(f"{name}: {value!r} must be a number from 0 to {MAX_SECONDS}")
+    return int(value)

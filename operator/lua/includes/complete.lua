@@ -24,7 +24,7 @@ local function complete(prefix, gid, now)
   if not books[1] or formats.is_newer(books[2]) or books[3] then return end
   local k = keys_of(prefix, gid, books[1])
   local group = redis.call("HMGET", k.group, "state", "totalJobs", "name", "createdAt", "counts", "revision",
-    "cancelledCount")
+    "cancelledCount", "ttlSeconds")
   -- Members are open or have failed, the group is being removed, or a foreign worker took the entry of its undos.
   if group[1] ~= "ACTIVE" or redis.call("EXISTS", k.open, k.failed, k.tomb, k.undo) > 0 then return end
   local done, total, created = redis.call("HKEYS", k.done), tonumber(group[2]), tonumber(group[4])
@@ -39,7 +39,7 @@ local function complete(prefix, gid, now)
   publish_group_event(k, "completed", gid, group[3])
   store_counts(k, gid, now, group[1], state,
     { completed = total, failed = 0, cancelled = group[7], undos = 0, undone = 0, undo_failed = 0 },
-    { counts = group[5], revision = group[6], owner = books[4] },
+    { counts = group[5], revision = group[6], owner = books[4], ttl = group[8] },
     function()
       local statuses = {}
       for n, key in ipairs(done) do statuses[2 * n - 1], statuses[2 * n] = key, "completed" end

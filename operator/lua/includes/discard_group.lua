@@ -13,6 +13,7 @@ local function discard_group(k, gid, queue, now, remembers)
     redis.call("LREM", k.wakeups, 0, token)
   end
   redis.call("ZREM", k.released, gid)
+  redis.pcall("ZREM", k.due, gid)
   redis.call("ZREM", k.index, gid)
   if redis.call("ZCARD", k.index) == 0 then redis.call("SREM", k.queues, queue) end
   redis.call("SET", k.tomb, now, "PX", remembers)

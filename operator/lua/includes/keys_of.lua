@@ -39,6 +39,8 @@ local function keys_of(prefix, gid, queue)
     -- Groups without an owner that a driver removes after their end. The name needs a colon: BullMQ treats a key
     -- without one as a job, and v6 removes jobs that are in no list.
     released = ledger .. ":saga:released",
+    -- When groups reach their deadline, or the end of their time to live.
+    due = ledger .. ":saga:due",
     -- The owning queues: their indexes list every group, also one that is in no other key of the ledger.
     queues = ledger .. ":saga:queues",
     tomb = ledger .. ":tomb:" .. gid,

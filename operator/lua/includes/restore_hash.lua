@@ -33,7 +33,7 @@ local function restore_hash(k, prefix, gid, queue, now)
   if #statuses == 0 and undos == 0 then return false end
 
   local known = #statuses / 2
-  local stored = redis.call("HMGET", k.parent, "members", "givenUp", "owner", "resource")
+  local stored = redis.call("HMGET", k.parent, "members", "givenUp", "owner", "resource", "ttlSeconds")
   local total = stored[1] and #stored[1] or known
   -- A group that was given up stays so, even if the ledger only shows completed members.
   local state = (undos > 0 or stored[2]) and "COMPENSATING" or "ACTIVE"
@@ -43,6 +43,7 @@ local function restore_hash(k, prefix, gid, queue, now)
     "cancelledCount", total - known, "compensation", "{}", "undoCount", undos, "failedAt", now)
   if stored[3] then redis.call("HSET", k.group, "owner", stored[3]) end
   if stored[4] then redis.call("HSET", k.group, "resource", stored[4]) end
+  if stored[5] then redis.call("HSET", k.group, "ttlSeconds", stored[5]) end
   undo_mappings.restore(k, redis.call("HVALS", k.undo))
   call_in_batches("HSET", k.jobs, statuses)
   -- The queue exists again, as the group does: a review would delete a group whose queue is gone.

@@ -9,12 +9,13 @@
 -- @include restore_entry
 -- @include undo_mappings
 local function restore_parent(k, prefix, gid, queue)
-  local stored = redis.call("HMGET", k.group, "owner", "resource", "format", "totalJobs", "finishedAt")
+  local stored = redis.call("HMGET", k.group, "owner", "resource", "format", "totalJobs", "finishedAt", "ttlSeconds")
   redis.call("HSET", k.parent, "queue", queue)
   if stored[1] then redis.call("HSET", k.parent, "owner", stored[1]) end
   if stored[2] then redis.call("HSET", k.parent, "resource", stored[2]) end
   if stored[3] then redis.call("HSET", k.parent, "format", stored[3]) end
   if stored[5] then redis.call("HSET", k.parent, "ended", 1) end
+  if stored[6] then redis.call("HSET", k.parent, "ttlSeconds", stored[6]) end
   undo_mappings.restore_members(k, tonumber(stored[4]))
   local statuses = redis.call("HGETALL", k.jobs)
   for i = 1, #statuses, 2 do

@@ -77,10 +77,10 @@ local function settle(k, prefix, gid, now, request, grace)
     end
   until state == from
 
-  local stored = redis.call("HMGET", k.group, "counts", "revision", "cancelledCount")
+  local stored = redis.call("HMGET", k.group, "counts", "revision", "cancelledCount", "ttlSeconds")
   store_counts(k, gid, now, before, state, { completed = facts.completed, failed = facts.failed,
     cancelled = stored[3], undos = facts.undos, undone = undos.done, undo_failed = undos.failed },
-    { counts = stored[1], revision = stored[2], owner = redis.call("HGET", k.parent, "owner") },
+    { counts = stored[1], revision = stored[2], owner = redis.call("HGET", k.parent, "owner"), ttl = stored[4] },
     function() return list_statuses(k, state, more) end)
   local retention_work = 0
   if saga.has_ended(state) and not more then more, retention_work = apply_retention(k, prefix, gid, now) end

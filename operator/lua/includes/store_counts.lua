@@ -1,13 +1,14 @@
 --[[
   Store the state and the counts of a settled group, and the status of each member, if they changed.
 
-  `stored` has the counts, the revision and the owner as they are stored; a group that has not changed since its
-  creation has neither counts nor a revision. `list_statuses` returns a list of the members' keys, each with its
+  `stored` has the counts, the revision, the owner and the time to live as they are stored; a group that has not
+  changed since its creation has neither counts nor a revision. `list_statuses` returns a list of the members' keys, each with its
   status.
 ]]
 -- @include call_in_batches
 -- @include publish_owner_change
 -- @include saga
+-- @include set_due
 local function store_counts(k, gid, now, before, state, counts, stored, list_statuses)
   local summary = table.concat({ state, counts.completed, counts.failed, counts.cancelled, counts.undos,
     counts.undone, counts.undo_failed }, " ")
@@ -25,7 +26,9 @@ local function store_counts(k, gid, now, before, state, counts, stored, list_sta
   if saga.has_ended(state) and state ~= before then
     -- Later than the failure, also if both are in the same millisecond: readers see that the group was compensating.
     local failed_at = before == "COMPENSATING" and tonumber(redis.call("HGET", k.group, "failedAt"))
-    add("finishedAt", failed_at and string.format("%.0f", math.max(now, failed_at + 1)) or now)
+    local finished = failed_at and math.max(now, failed_at + 1) or now
+    add("finishedAt", string.format("%.0f", finished))
+    set_due(k, gid, state, finished, stored.ttl)
     -- Also in the pseudo parent, because somebody may delete the group's hash.
     redis.call("HSET", k.parent, "ended", 1)
   end

@@ -68,7 +68,7 @@ class DriverSteps(Steps):
         group = self.world.groups.get(group_id)
         return group is not None and not group.broken
 
-    async def settle_found(self, group_ids: list[str], queue: str = "") -> int:
+    async def settle_found(self, group_ids: list[str], queue: str = "", request: str = "") -> int:
         """Settle groups that a review found; none needs a repair unless a wake-up was missed."""
         self.world.note_review()
         for group_id in group_ids:
