@@ -83,8 +83,14 @@ class JobGroups:
         A driver removes the group `ttl` seconds after its end, unless its compensation failed, and
         cancels it if it still runs `deadline` seconds after its creation.
         """
-        group: dict[str, Any] = {"name": name, "jobs": jobs, "compensation": compensation, "group_id": group_id}
-        group |= {"ttl": ttl, "deadline": deadline}
+        group = {
+            "name": name,
+            "jobs": jobs,
+            "compensation": compensation,
+            "group_id": group_id,
+            "ttl": ttl,
+            "deadline": deadline,
+        }
         (node,) = await self.add_groups([group])
         if isinstance(node, JobGroupError):
             raise node

@@ -100,7 +100,7 @@ class Resource:
         """Read the fields from an object; `default_ttl` is for one without a time to live."""
         meta, spec, status = body["metadata"], body.get("spec") or {}, own_status(body)
         annotations = meta.get("annotations") or {}
-        finished = status.get("finishedAt")
+        finished, ttl = status.get("finishedAt"), spec.get("ttlSecondsAfterFinished")
         return cls(
             uid=meta["uid"],
             generation=meta.get("generation", 0),
@@ -112,7 +112,7 @@ class Resource:
             suspend=bool(spec.get("suspend")),
             orphan=spec.get("deletionPolicy") == "Orphan",
             deadline_seconds=spec.get("activeDeadlineSeconds"),
-            ttl_seconds=spec.get("ttlSecondsAfterFinished", default_ttl),
+            ttl_seconds=default_ttl if ttl is None else ttl,
             observed=status.get("observedGeneration", -1),
             state=status.get("state") or "",
             finished_at=_milliseconds(finished) if finished else None,

@@ -217,9 +217,22 @@ def test_merge_keys_may_be_nested() -> None:
             "order.yaml: spec.suspend: only the operator supports this field; remove it",
         ),
         (
-            MANIFEST.replace("spec:", "spec:\n  activeDeadlineSeconds: 60"),
-            "order.yaml: spec.activeDeadlineSeconds: only the operator supports this field;"
-            " remove it",
+            MANIFEST.replace("spec:", "spec:\n  activeDeadlineSeconds: 0"),
+            "order.yaml: spec.activeDeadlineSeconds: Input should be a whole number of seconds from"
+            " 1 to 315360000",
+        ),
+        (
+            MANIFEST.replace("spec:", "spec:\n  ttlSecondsAfterFinished: soon"),
+            "order.yaml: spec.ttlSecondsAfterFinished: Input should be a whole number of seconds"
+            " from 0 to 315360000",
+        ),
+        (
+            MANIFEST.replace("spec:", "spec:\n  ttlSeconds: 1"),
+            "order.yaml: spec.ttlSeconds: unknown field",
+        ),
+        (
+            "name: order\nttlSeconds: true\njobs: [{name: a, queueName: b}]",
+            "order.yaml: ttlSeconds: Input should be a whole number of seconds from 0 to 315360000",
         ),
         (MANIFEST.partition("spec:")[0], "order.yaml: spec should be a mapping"),
         (

@@ -185,6 +185,6 @@ def test_every_example_is_valid(name: str) -> None:
 
 
 def test_the_command_line_refuses_fields_of_the_operator() -> None:
-    text = (ORDERS / "order.yaml").read_text() + "  activeDeadlineSeconds: 3600\n"
-    with pytest.raises(InvalidSpecError, match=r"spec\.activeDeadlineSeconds: only the operator"):
+    text = (ORDERS / "order.yaml").read_text() + "  suspend: true\n"
+    with pytest.raises(InvalidSpecError, match=r"spec\.suspend: only the operator"):
         read_plans(text, "order.yaml")

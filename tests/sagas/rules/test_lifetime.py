@@ -25,7 +25,7 @@ async def run_once(sagas: Sagas, **settings: Any) -> None:
     await driver.drain()
 
 
-async def add(sagas: Sagas, group_id: str, **lifetime: int) -> None:
+async def add(sagas: Sagas, group_id: str, **lifetime: Any) -> None:
     await sagas.groups.add_group("order", PAY, group_id=group_id, **lifetime)
 
 
@@ -35,8 +35,8 @@ async def add_owned(sagas: Sagas, group_id: str) -> None:
 
 
 async def due_times(sagas: Sagas) -> dict[str, int]:
-    found = await sagas.redis.zrange(names.due_key(sagas.prefix), 0, -1, withscores=True)
-    return {str(group_id): int(score) for group_id, score in found}
+    found: Any = await sagas.redis.zrange(names.due_key(sagas.prefix), 0, -1, withscores=True)
+    return {group_id: int(score) for group_id, score in found}
 
 
 async def pass_deadline(sagas: Sagas, group_id: str) -> None:
@@ -47,8 +47,8 @@ async def end_earlier(sagas: Sagas, *group_ids: str, seconds: int = DAY) -> None
     """Let ended groups have ended earlier."""
     for group_id in group_ids:
         key = names.group_key(sagas.prefix, "payments", group_id)
-        finished = int(str(await sagas.redis.hget(key, "finishedAt"))) - seconds * 1000  # type: ignore[misc]
-        await sagas.redis.hset(key, "finishedAt", finished)  # type: ignore[misc]
+        finished = int(str(await sagas.redis.hget(key, "finishedAt"))) - seconds * 1000
+        await sagas.redis.hset(key, "finishedAt", finished)
         await sagas.redis.zincrby(names.parked_key(sagas.prefix), -seconds * 1000, group_id)
 
 
@@ -56,7 +56,7 @@ async def is_gone(sagas: Sagas, group_id: str) -> bool:
     return await peek(sagas.groups.store, group_id) is None
 
 
-async def fail_undo(sagas: Sagas, client: StockClient, group_id: str, **lifetime: int) -> None:
+async def fail_undo(sagas: Sagas, client: StockClient, group_id: str, **lifetime: Any) -> None:
     """Run a group whose undo fails the first time."""
     jobs = [job("pay"), job("ship", "shipping")]
     undos = {"pay": undo("refund", attempts=1)}
@@ -70,7 +70,7 @@ async def fail_undo(sagas: Sagas, client: StockClient, group_id: str, **lifetime
 
 async def pruned(sagas: Sagas, *states: State, **how: Any) -> tuple[set[str], int]:
     found, owned = set(), 0
-    kinds = {"states": states} if states else {}
+    kinds: dict[str, Any] = {"states": states} if states else {}
     async for page in sagas.groups.prune_groups(DAY - 60, **kinds, **how):
         found |= set(page.group_ids)
         owned += page.owned
@@ -187,7 +187,7 @@ async def test_prune_removes_old_groups_in_pieces(sagas: Sagas, client: StockCli
     assert await pruned(sagas) == ({*many, "large"}, 70)
     assert await pruned(sagas) == (set(), 70)
     assert not await is_gone(sagas, "young")
-    assert len([key for key in await sagas.keys("payments:many-*")]) == 0
+    assert await sagas.keys("payments:many-*") == []
 
 
 async def test_prune_removes_failed_compensations_only_by_name(
@@ -245,7 +245,7 @@ async def test_a_time_to_live_survives_the_loss_of_a_key(sagas: Sagas, client: S
     for group_id in ("hash", "parent"):
         assert (await sagas.ends(group_id)).ttl_seconds == DAY
     assert set(await due_times(sagas)) == {"hash", "parent"}
-    stored = await sagas.redis.hget(names.parent_key(sagas.prefix, "parent"), "ttlSeconds")  # type: ignore[misc]
+    stored = await sagas.redis.hget(names.parent_key(sagas.prefix, "parent"), "ttlSeconds")
     assert stored == str(DAY)
 
 
