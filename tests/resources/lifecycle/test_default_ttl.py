@@ -1,11 +1,13 @@
 """JOBGROUP_TTL_SECONDS: the time to live of JobGroups that have none of their own."""
 
+from typing import Any
+
 from testbed.support.resources import manifest
 from testbed.support.sagas import job
 from testbed.support.stages import Stage
 
 
-def ended(stage: Stage, name: str, **spec: int) -> None:
+def ended(stage: Stage, name: str, **spec: Any) -> None:
     """Apply a JobGroup that ends at once, because it is cancelled after its creation."""
     stage.resources.apply(manifest(name, job("pay", "nobody"), **spec))
     stage.resources.reaches(name, state="ACTIVE")

@@ -125,7 +125,7 @@ BUGS = {
         "remove_group.lua", "if not saga.has_ended(state) then", "if false then"
     ),
     "a removed group leaves a ghost at work": Bug(
-        "remove_group.lua",
+        "includes/remove_part.lua",
         'redis.call("LREM", base .. "active", 1, id) == 0 and redis.call("EXISTS", key) == 1',
         'redis.call("EXISTS", key) == 1',
     ),
@@ -140,7 +140,7 @@ BUGS = {
         'set == "failed" and "on_complete"',
     ),
     "a removed group leaves its undos behind": Bug(
-        "remove_group.lua", "remove_jobs(k.undo, ledgers.undos(k, prefix).list())"
+        "includes/remove_part.lua", "remove_jobs(k.undo, ledgers.undos(k, prefix).list())"
     ),
     # Interference by people and foreign clients.
     "a group that was given up completes": Bug(
@@ -218,7 +218,7 @@ BUGS = {
         "includes/take_jobs.lua", 'is_long and "never" or "later"', '"later"'
     ),
     "the removal of a group makes a ghost of a doomed member": Bug(
-        "remove_group.lua", 'if unsure[id] == "never" then', "if false then"
+        "includes/remove_part.lua", 'if unsure[id] == "never" then', "if false then"
     ),
     "an answer contradicts itself": Bug(
         "includes/derive_state.lua",
@@ -240,7 +240,7 @@ BUGS = {
         "includes/read_history.lua", ' and entry[2][7] == "group"'
     ),
     "a job with the id of a member is removed with its group": Bug(
-        "remove_group.lua", "and not belongs(k, gid, key) then", "and false then"
+        "includes/remove_part.lua", "and not belongs(k, gid, key) then", "and false then"
     ),
     "an end is derived although a member that ran is missing": Bug(
         "includes/derive_state.lua", 'redis.call("HGET", k.jobs, key) ~= "cancelled"', "false"
