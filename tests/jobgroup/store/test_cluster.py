@@ -95,6 +95,8 @@ def scripts(groups: JobGroups, group_id: str) -> Calls:
         "short": lambda: store.reviews.short("ACTIVE", start),
         "unparked": lambda: store.reviews.unparked("payments", start),
         "released": lambda: store.reviews.released(start),
+        "due": lambda: store.reviews.due(start),
+        "prune": lambda: store.reviews.prune("COMPLETED", 0, start),
         "reclaim": store.reviews.reclaim,
         "claim": lambda: store.reviews.claim("driver", 1000),
         "hints": lambda: store.reviews.hints({"payments": "0-0"}),
