@@ -15,6 +15,7 @@
 -- @include keys_of
 -- @include names
 -- @include family
+-- @include as_job
 -- @include owned_keys
 -- @include state_scores
 -- @include call_in_batches
@@ -75,7 +76,7 @@ local function create_group(digest, plan)
     statuses[#statuses + 1] = job_keys[n]
     statuses[#statuses + 1] = "pending"
   end
-  redis.call("HSET", k.parent, "queue", owning_queue, unpack(group.parent))
+  redis.call("HSET", k.parent, as_job(group.name, now, "queue", owning_queue, unpack(group.parent)))
   call_in_batches("SADD", k.open, job_keys)
   call_in_batches("HSET", k.jobs, statuses)
   redis.call("HSET", k.group, "name", group.name, "state", "ACTIVE", "createdAt", now, "updatedAt", now,

@@ -5,10 +5,11 @@ that a test kills or freezes must have a process of its own: `own=True`.
 
 A client reads and writes one JSON object a line. It reads orders:
   connect url prefix · work queue behaviour settings · add queue name data opts
-  manage queue job method args · listen queue types · await_end queue job · release name · close
+  manage queue job method args · tree queue id · board queues settings request ·
+  listen queue types · await_end queue job · release name · close
 and writes reports, to which the test adds the time `at` which it read them:
-  working · added · managed · listening · event · awaiting · awaited · started · back · completed ·
-  failed · stalled · error · refused · closed
+  working · added · managed · tree · answered · listening · event · awaiting · awaited · started ·
+  back · completed · failed · stalled · error · refused · closed
 
 The name of a queue may contain a colon, as that of an undo queue does. BullMQ for Node rejects such
 a name, so the Node client moves the first part of the name into the prefix.
@@ -19,12 +20,13 @@ or `takes`.
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -82,14 +84,20 @@ class Host:
 
     def __init__(self, flavour: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="stock-")
-        self._socket = Path(self._folder.name) / "socket"
+        folder = Path(self._folder.name)
+        self._socket = folder / "socket"
         if flavour == "python":
             command = [sys.executable, str(CLIENTS / "client.py")]
         else:
             command = [str(node()), str(CLIENTS / "client.mjs"), flavour]
+            (folder / "bullmq").symlink_to(CLIENTS / "node_modules" / flavour)
         # It ends when its input does.
         self.process = subprocess.Popen(
-            leashed([*command, str(self._socket)]), cwd=CLIENTS, stdin=subprocess.PIPE
+            leashed([*command, str(self._socket)]),
+            cwd=CLIENTS,
+            stdin=subprocess.PIPE,
+            # Node seeks packages there, too: bull-board requires "bullmq", not one of its versions.
+            env={**os.environ, "NODE_PATH": str(folder)},
         )
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -171,6 +179,31 @@ class StockClient:
         already = len(self.reports)
         await self.order("manage", queue=queue, job=job, method=method, args=args)
         return (await self.heard("managed", after=already, method=method))["result"]
+
+    async def tree(self, queue: str, job: str) -> Any:
+        """Return what FlowProducer.getFlow finds: a job, and its children; only in Node."""
+        already = len(self.reports)
+        await self.order("tree", queue=queue, id=job)
+        return (await self.heard("tree", after=already, id=job)).get("tree")
+
+    async def board(
+        self,
+        queues: Sequence[str],
+        method: str,
+        route: str,
+        read_only: bool = False,
+        **request: Any,
+    ) -> Report:
+        """Send a request to a bull-board that shows these queues; only in Node.
+
+        The answer has its `status` and its `body`.
+        """
+        already = len(self.reports)
+        asked = {"method": method, "route": route, **request}
+        await self.order(
+            "board", queues=queues, settings={"readOnlyMode": read_only}, request=asked
+        )
+        return await self.heard("answered", after=already)
 
     async def listen(self, queue: str, *types: str) -> None:
         """Report the events of these types that QueueEvents emits, from the first of the stream."""

@@ -6,7 +6,8 @@ import { createInterface } from "node:readline";
 import { connectionOf } from "./connections.mjs";
 
 const [, , flavour, path] = process.argv;
-const { Queue, QueueEvents, UnrecoverableError, WaitingChildrenError, WaitingError, Worker } = await import(flavour);
+const { FlowProducer, Queue, QueueEvents, UnrecoverableError, WaitingChildrenError, WaitingError, Worker } =
+  await import(flavour);
 
 function withResolvers() {
   const made = {};
@@ -103,6 +104,24 @@ function serve(socket) {
         (error) => report("awaited", { id: job, reason: error.message }),
       );
       report("awaiting", { id: job });
+    },
+    async tree({ queue, id }) {
+      const [queueName, at] = place(queue);
+      const producer = new FlowProducer(at);
+      const tree = await producer.getFlow({ queueName, id });
+      await producer.close();
+      report("tree", { id, tree });
+    },
+    async board({ queues, settings, request }) {
+      const { ask } = await import("./board.mjs");
+      const opened = queues.map((queue) => new Queue(...place(queue)));
+      // 5.x throws an error outside of any call if a Queue is closed before it is ready.
+      await Promise.all(opened.map((queue) => queue.waitUntilReady()));
+      try {
+        report("answered", await ask(opened, settings, request));
+      } finally {
+        await Promise.all(opened.map((queue) => queue.close()));
+      }
     },
     async listen({ queue, types }) {
       const [name, at] = place(queue);

@@ -31,7 +31,8 @@ URL = re.compile(
 
 
 def to_json(job: Job) -> dict[str, Any]:
-    return {"id": job.id, "name": job.name, "data": job.data, "opts": job.opts}
+    fields = ("id", "name", "data", "opts", "timestamp", "delay", "priority", "parentKey")
+    return {field: getattr(job, field) for field in fields}
 
 
 def connection_of(url: str) -> Any:

@@ -204,10 +204,12 @@ def _check_size(size: int) -> None:
 def _options(opts: JobOptions) -> str:
     """Write the options of a member without the closing brace.
 
-    Retention is applied only after the end of the group: a removed job could not be undone.
+    Retention is applied only after the end of the group: a removed job could not be undone. Each
+    byte is stored once a member: to keep -1 jobs means to keep all, as false does, and a client
+    that finds no `attempts` takes the default that it would have stored.
     """
-    kept = {"removeOnComplete": False, "removeOnFail": False}
-    return to_json({"attempts": 0, **_stock_options(opts), **kept})[:-1]
+    kept = {"removeOnComplete": -1, "removeOnFail": False}
+    return to_json({**_stock_options(opts), **kept})[:-1]
 
 
 def _undos(mappings: Mapping[str, Compensation]) -> Sliced[tuple[dict[str, bytes], dict[str, int]]]:

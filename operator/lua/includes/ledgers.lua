@@ -38,7 +38,8 @@ local ledgers = {
       list = function()
         local keys, made = {}, redis.call("HGETALL", k.undo)
         for i = 1, #made, 2 do
-          if string.sub(made[i + 1], 1, #prefix + 1) == prefix .. ":" then keys[#keys + 1] = made[i] end
+          local is_undo = made[i] ~= "name" and string.sub(made[i + 1], 1, #prefix + 1) == prefix .. ":"
+          if is_undo then keys[#keys + 1] = made[i] end
         end
         return keys
       end,

@@ -12,6 +12,7 @@
 ]]
 -- @include names
 -- @include family
+-- @include as_job
 -- @include outcome_of
 -- @include last_values
 -- @include undo_mappings
@@ -63,6 +64,9 @@ local function make_undos(k, prefix, gid, now, budget, running)
 
   local parent = family(k, names.undo_id(gid))
   for _, undo in ipairs(undos) do add_job(undo[1], undo[2], now, k.undo, parent, {}) end
+  if #made > 0 and redis.call("HEXISTS", k.undo, "name") == 0 then
+    redis.call("HSET", k.undo, as_job(redis.call("HGET", k.group, "name") or gid, now))
+  end
   call_in_batches("HSET", k.undo, made)
   call_in_batches("SADD", k.undo_open, keys)
   undo_mappings.close(k, closed)

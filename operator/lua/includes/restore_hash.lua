@@ -29,22 +29,23 @@ local function restore_hash(k, prefix, gid, queue, now)
   add(redis.call("SMEMBERS", k.open), "pending")
   add(redis.call("HKEYS", k.done), "completed")
   add(redis.call("ZRANGE", k.failed, 0, -1), "failed")
-  local undos = #ledgers.undos(k, prefix).list()
-  if #statuses == 0 and undos == 0 then return false end
+  local undos = ledgers.undos(k, prefix).list()
+  if #statuses == 0 and #undos == 0 then return false end
 
   local known = #statuses / 2
   local stored = redis.call("HMGET", k.parent, "members", "givenUp", "owner", "resource", "ttlSeconds")
   local total = stored[1] and #stored[1] or known
   -- A group that was given up stays so, even if the ledger only shows completed members.
-  local state = (undos > 0 or stored[2]) and "COMPENSATING" or "ACTIVE"
+  local state = (#undos > 0 or stored[2]) and "COMPENSATING" or "ACTIVE"
   redis.call("HSET", k.parent, "requested", "keys of the queue " .. queue .. " were deleted")
   redis.call("HSET", k.group, "name", name, "state", state,
     "createdAt", now, "updatedAt", now, "totalJobs", total, "completedCount", "0", "failedCount", "0",
-    "cancelledCount", total - known, "compensation", "{}", "undoCount", undos, "failedAt", now)
+    "cancelledCount", total - known, "compensation", "{}", "undoCount", #undos, "failedAt", now)
   if stored[3] then redis.call("HSET", k.group, "owner", stored[3]) end
   if stored[4] then redis.call("HSET", k.group, "resource", stored[4]) end
   if stored[5] then redis.call("HSET", k.group, "ttlSeconds", stored[5]) end
-  undo_mappings.restore(k, redis.call("HVALS", k.undo))
+  for n, key in ipairs(undos) do undos[n] = redis.call("HGET", k.undo, key) end
+  undo_mappings.restore(k, undos)
   call_in_batches("HSET", k.jobs, statuses)
   -- The queue exists again, as the group does: a review would delete a group whose queue is gone.
   redis.call("HSETNX", prefix .. ":" .. queue .. ":meta", "opts.maxLenEvents", "10000")

@@ -4,13 +4,15 @@
   A stock worker on the pseudo queue, or a person who removes a job there, deletes them. A member whose hash is
   gone, too, is left out unless the group recorded that it completed: the harvest finds it missing.
 ]]
+-- @include as_job
 -- @include belongs
 -- @include has_started
 -- @include restore_entry
 -- @include undo_mappings
 local function restore_parent(k, prefix, gid, queue)
-  local stored = redis.call("HMGET", k.group, "owner", "resource", "format", "totalJobs", "finishedAt", "ttlSeconds")
-  redis.call("HSET", k.parent, "queue", queue)
+  local stored = redis.call("HMGET", k.group, "owner", "resource", "format", "totalJobs", "finishedAt", "ttlSeconds",
+    "name", "createdAt")
+  redis.call("HSET", k.parent, as_job(stored[7] or gid, stored[8] or "0", "queue", queue))
   if stored[1] then redis.call("HSET", k.parent, "owner", stored[1]) end
   if stored[2] then redis.call("HSET", k.parent, "resource", stored[2]) end
   if stored[3] then redis.call("HSET", k.parent, "format", stored[3]) end
