@@ -22,7 +22,10 @@ if problem == "NEWERFORMAT" then return redis.error_reply("NEWERFORMAT " .. gid)
 if problem then return false end
 local seen, undo_keys = {}, {}
 local undo_ledger = redis.call("HGETALL", k.undo)
-for i = 1, #undo_ledger, 2 do undo_keys[undo_ledger[i + 1]] = undo_ledger[i] end
+for i = 1, #undo_ledger, 2 do
+  -- The name of the group may be any text.
+  if undo_ledger[i] ~= "name" then undo_keys[undo_ledger[i + 1]] = undo_ledger[i] end
+end
 local job_keys, queues, ids, job_statuses, undos, undo_queues, names_queue = {}, {}, {}, {}, {}, {}, false
 local answers = {}
 local function answer_to(key)

@@ -58,7 +58,8 @@ def test_options_are_spelt_as_stock_clients_read_them() -> None:
         "backoff": {"type": "fixed", "delay": 5},
         "kl": 3,
         # A removed job could not be undone, so what was asked for waits until the group has ended.
-        "removeOnComplete": False,
+        # Stock clients keep all jobs if they are to keep -1.
+        "removeOnComplete": -1,
         "removeOnFail": False,
         "group": {"id": "g", "name": "order"},
     }

@@ -109,6 +109,8 @@ def test_the_pseudo_parent_of_undos_lists_each_undo_and_what_happened_to_some() 
     undos = {field for field in fields if field.startswith(f"{PREFIX}:")}
     notes = {field.partition(":")[0] for field in fields - undos}
     assert undos
+    # What stock clients read of a job; groups of earlier releases lack it.
+    fields -= {"name", "timestamp", "delay", "priority"}
     # The note `started` is about an undo that BullMQ 5 lost together with a list.
     assert notes == {"removed", "defa"}
 

@@ -17,10 +17,12 @@ BUGS = {
         "includes/make_undos.lua", "undo_mappings.close(k, closed)"
     ),
     "a restored group forgets which members have an undo": Bug(
-        "includes/restore_hash.lua", 'undo_mappings.restore(k, redis.call("HVALS", k.undo))'
+        "includes/restore_hash.lua", "undo_mappings.restore(k, undos)"
     ),
     "a restored group undoes members again": Bug(
-        "includes/restore_hash.lua", 'redis.call("HVALS", k.undo)', "{}"
+        "includes/restore_hash.lua",
+        "undo_mappings.restore(k, undos)",
+        "undo_mappings.restore(k, {})",
     ),
     "a restored group forgets that starting is enough for an undo": Bug(
         "includes/undo_mappings.lua", 'string.sub(members, n, n) == "2"', "false"
@@ -338,7 +340,7 @@ BUGS = {
         "includes/release_jobs.lua", "if #left > 0 then", "if false then"
     ),
     "a restored group forgets that it was given up": Bug(
-        "includes/restore_hash.lua", "(undos > 0 or stored[2])", "(undos > 0)"
+        "includes/restore_hash.lua", "(#undos > 0 or stored[2])", "(#undos > 0)"
     ),
     "a restored group continues": Bug(
         "includes/restore_hash.lua",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobgroup.model import names
-from testbed.servers.stock import Report, StockClient, fails_for_good, hangs
+from testbed.servers.stock import Report, StockClient, fails_for_good, hangs, returns
 from testbed.support.sagas import Sagas, job, undo
 from testbed.support.waiting import eventually
 
@@ -83,7 +83,7 @@ async def half_done(sagas: Sagas, client: StockClient) -> str:
     order = await sagas.add(
         job("charge"), job("reserve", "inventory"), undos={"charge": undo("refund")}
     )
-    await client.work("payments")
+    await client.work("payments", {"charge": returns({"paid": 7})})
     await client.heard("completed", id=order.jobs[0].job_id)
     # `clean` leaves what is younger than 5 seconds.
     await sagas.redis.hset(names.parent_key(sagas.prefix, order.group_id), "timestamp", 1)
@@ -151,6 +151,8 @@ async def test_removing_the_jobs_of_a_group_gives_it_up_and_undoes_it(
     assert (await click.on(client, gid))["status"] == click.status
     assert await end_of(sagas, client, gid) == UNDONE
     assert (await sagas.read(gid)).reason == "removed from its queue"
+    undone = await client.heard("started", name="refund")
+    assert undone["data"]["originalReturnValue"] == {"paid": 7}
 
 
 async def test_a_group_with_an_active_job_is_not_removed(sagas: Sagas, client: StockClient) -> None:
@@ -184,6 +186,15 @@ async def test_the_parent_of_undos_loses_no_undo_silently(
     assert await end_of(sagas, client, gid) == (NOT_UNDONE if click in removes else UNDONE)
 
 
+async def test_a_completed_group_stays_completed(sagas: Sagas, client: StockClient) -> None:
+    gid = await half_done(sagas, client)
+    await client.work("inventory")
+    await sagas.ends(gid)
+    await sagas.stop()
+    assert (await REMOVE.on(client, gid))["status"] == 204
+    assert await end_of(sagas, client, gid) == ("COMPLETED", (2, 0, 0, 0))
+
+
 @pytest.mark.parametrize("parent", ["of members", "of undos"])
 async def test_a_failed_compensation_stays_one(
     sagas: Sagas, client: StockClient, parent: str
@@ -205,3 +216,14 @@ async def test_a_read_only_board_refuses_each_click(sagas: Sagas, client: StockC
         assert (await click.on(client, gid, read_only=True))["status"] == 405
     assert await sagas.redis.hgetall(parent) == before
     assert await end_of(sagas, client, gid) == ("COMPLETED", (2, 0, 0, 0))
+
+
+async def test_removed_undos_count_as_failed_also_if_they_had_completed(
+    sagas: Sagas, client: StockClient
+) -> None:
+    gid = await undoing(sagas, client)
+    await client.work("payments:compensation")
+    assert (await sagas.ends(gid)).state == "FAILED"
+    await sagas.stop()
+    assert (await REMOVE.on(client, names.undo_id(gid)))["status"] == 204
+    assert await end_of(sagas, client, gid) == NOT_UNDONE

@@ -42,6 +42,7 @@ ALLOWED = (
     Allowed("job * returnvalue", "null from the start: a job without it was run again"),
     Allowed("job * opts group", "shows stock clients that a job belongs to a group"),
     Allowed("job * opts removeOn*", "a job removed before its group ends could not be undone"),
+    Allowed("job * opts attempts", "the default, which each client adds when it reads a job"),
     Allowed("job * opts jobId", "stock clients store that the caller chose the id"),
     Allowed("job * opts timestamp", "set by this test instead of the clock of a stock client"),
     Allowed("job * opts delay", "Python writes a default value", ("python",)),

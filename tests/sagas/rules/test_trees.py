@@ -158,3 +158,21 @@ async def test_bull_board_shows_groups_and_their_trees(sagas: Sagas, client: Sto
     member = order.jobs[0].job_id
     assert not (await ask(FLOW, "payments", member))["isFlowNode"]
     assert (await ask(JOB, "payments", member))["job"]["groupId"] == order.group_id
+
+
+@pytest.mark.parametrize("flavour", NODE)
+async def test_bull_board_shows_undos_whose_queue_has_a_name(
+    sagas: Sagas, client: StockClient
+) -> None:
+    undos = {"charge": {**undo("refund"), "queueName": "refunds"}}
+    order = await sagas.add(job("charge"), job("reserve", "inventory"), undos=undos)
+    await client.work("payments")
+    await client.heard("completed", name="charge")
+    await sagas.groups.cancel_group(order.group_id)
+    await sagas.reaches(order.group_id, undo_count=1)
+    parent = {"queueName": names.LEDGER_QUEUE, "jobId": names.undo_id(order.group_id)}
+    found = await client.board([names.LEDGER_QUEUE, "refunds"], "get", FLOW, params=parent)
+    (child,) = found["body"]["flowRoot"]["children"]
+    assert (child["name"], child["queueName"], child["state"]) == ("refund", "refunds", "waiting")
+    await client.work("refunds")
+    assert (await sagas.ends(order.group_id)).undone_count == 1
