@@ -171,3 +171,28 @@ def test_a_started_member_is_counted_after_the_hash_and_then_the_parent_were_del
     history.complete_and_resync(n=0)
     history.delete_parent(n=0, undos=False)
     history.teardown()
+
+
+def test_a_removed_member_that_completed_is_counted_after_its_owning_queue_was_deleted(
+    history: History,
+) -> None:
+    history.begin(budget=1, definition=[MEMBER, MEMBER])
+    history.work(jobs=2)
+    history.retry(n=0, reset=False)
+    history.settle_wakeup()
+    history.drain(queue="a")
+    history.delete_keys(queue="a")
+    history.teardown()
+
+
+def test_a_removed_member_that_started_is_counted_after_its_owning_queue_was_deleted(
+    history: History,
+) -> None:
+    history.begin(budget=1, definition=[{**MEMBER, "when": "Started"}, *[MEMBER] * 3])
+    history.take(queue="a")
+    history.die(n=0)
+    history.run_out_of_time(n=0)
+    history.delete_list(name="wait", queue="a")
+    history.obliterate(queue="a")
+    history.delete_keys(queue="a")
+    history.teardown()
