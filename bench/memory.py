@@ -63,7 +63,8 @@ class Server:
         await self.bullmq("jobs", count=self.count, queues=QUEUES, data=data)
         if ended:
             await self._run()
-        await self._finish_tables()
+        else:
+            await self._finish_tables()
         return await self._used()
 
     async def flows(self, data: dict[str, Any], queues: Sequence[str]) -> float:
