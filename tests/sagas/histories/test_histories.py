@@ -32,13 +32,14 @@ MEMBER = {"queue": "a", "opts": {}, "when": "Completed"}
 def test_the_rules_hold_in_every_history(
     request: pytest.FixtureRequest,
     redis_url: str,
+    admin_url: str,
     prefix: str,
     tmp_path: Path,
     flavour: str,
     part: int,
 ) -> None:
     seed = request.config.getoption("--hypothesis-seed")
-    with ground(redis_url, prefix, tmp_path, flavour=flavour) as shared:
+    with ground(redis_url, prefix, tmp_path, flavour=flavour, admin_url=admin_url) as shared:
         examples = -(-HISTORIES // (PARTS * len(FLAVOURS)))
         # Otherwise, every part would run the same histories.
         own = f"{seed}-{part}" if seed else ""
@@ -46,7 +47,7 @@ def test_the_rules_hold_in_every_history(
 
 
 def test_a_seed_repeats_histories_and_another_does_not(
-    redis_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    redis_url: str, admin_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create, created = World.create, list[Definition]()
 
@@ -56,7 +57,7 @@ def test_a_seed_repeats_histories_and_another_does_not(
 
     monkeypatch.setattr(World, "create", record)
     runs = []
-    with ground(redis_url, prefix, tmp_path) as shared:
+    with ground(redis_url, prefix, tmp_path, admin_url=admin_url) as shared:
         for seed in ("1-0", "1-0", "1-1"):
             created.clear()
             run_histories(shared, settings(SETTINGS, max_examples=3), seed)
@@ -69,13 +70,15 @@ def test_a_seed_repeats_histories_and_another_does_not(
 def history(
     request: pytest.FixtureRequest,
     redis_url: str,
+    admin_url: str,
     prefix: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[History]:
     """Return a history whose steps a test chooses."""
     monkeypatch.setattr("tests.sagas.histories.steps_of_workers.note", lambda _: None)
-    with ground(redis_url, prefix, tmp_path, flavour=request.param) as shared:
+    flavour = request.param
+    with ground(redis_url, prefix, tmp_path, flavour=flavour, admin_url=admin_url) as shared:
         monkeypatch.setattr(History, "ground", shared, raising=False)
         yield History()
 
