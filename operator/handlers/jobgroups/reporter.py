@@ -106,7 +106,7 @@ class Reporter:
             wait = self.seconds_until_write(ref.uid)
             if wait > 0:
                 return soonest(wait, requeue_after(body, group))
-            if ready_reason(current) == NO_WORKER and not self._is_checked(body):
+            if ready_reason(current) == NO_WORKER and not self._watch.is_checked(ref.uid):
                 # A new leader does not know yet whether a worker has come.
                 return soonest(NO_WORKER_SECONDS, requeue_after(body, group))
         if jobs is None:
@@ -114,7 +114,7 @@ class Reporter:
         unheard, check_after = await self._undos_without_worker(group, jobs)
         waiting = Counter[str]()
         if group and group.state == "ACTIVE":
-            waiting = waiting_jobs(jobs, self._watch.unserved)
+            waiting = waiting_jobs(jobs, self._watch.unserved_for(ref.uid))
             unheard = waiting_jobs_message(waiting)
         failures = await self._failures(body, jobs)
         if group and (passed := skipped_state(current.get("state") or "", group)):
@@ -203,9 +203,6 @@ class Reporter:
                 level = logging.WARNING if each.kind == "Warning" else logging.INFO
                 job = {"job": each.job} if each.job else {}
                 logger.log(level, "%s: %s", each.reason, each.message, extra=ref.context | job)
-
-    def _is_checked(self, body: Body) -> bool:
-        return self._watch.is_checked({job["queueName"] for job in body["spec"]["jobs"]})
 
     async def _failures(self, body: Body, jobs: Sequence[GroupJob]) -> Mapping[str, JobFailure]:
         """Return why jobs and undos failed, as far as it is known."""
