@@ -44,6 +44,7 @@ local function restore_hash(k, prefix, gid, queue, now)
     "cancelledCount", total - known, "compensation", "{}", "undoCount", undos, "failedAt", now)
   if stored[3] then redis.call("HSET", k.group, "owner", stored[3]) end
   if stored[4] then redis.call("HSET", k.group, "resource", stored[4]) end
+  if redis.call("EXISTS", k.records) == 1 then redis.call("HSET", k.group, "recorded", 1) end
   undo_mappings.restore(k, redis.call("HVALS", k.undo))
   for _, field in ipairs(redis.call("HKEYS", k.parent)) do
     local key = string.match(field, "^completed:(.*)$") or string.match(field, "^started:(.*)$")
