@@ -21,7 +21,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from jobgroup import GroupState, JobGroups
+from jobgroup import GroupNotFoundError, GroupState, JobGroups
 from jobgroup.model import names
 from jobgroup.store.connection import RedisError, is_transient, leave_if_cancelled
 from testbed import ROOT
@@ -209,7 +209,9 @@ class Load:
         return "\n".join(said)
 
     async def _remove(self, group_id: str) -> None:
-        await persist(lambda: self._groups.remove_group(group_id))
+        # Redis lost it, or the answer of the call that removed it was lost.
+        with suppress(GroupNotFoundError):
+            await persist(lambda: self._groups.remove_group(group_id))
 
     async def _end_of(self, group_id: str) -> GroupState | None:
         """Return a group that has ended, or None if it does not exist."""
