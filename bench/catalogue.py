@@ -124,7 +124,9 @@ OPERATING = {
     "to-redis": Measure(
         "from an object's creation to its jobs in Redis, median", "ms", at_most=100
     ),
-    "to-active": Measure("from an object's creation to ACTIVE in its status, median", "ms"),
+    "to-active": Measure(
+        "from an object's creation to ACTIVE in its status, median", "ms", at_most=100
+    ),
     "to-status": Measure(
         "from the end in Redis to the end in the status, median", "ms", at_most=200
     ),

@@ -27,9 +27,19 @@ local parked, now, prefix, plans = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 -- Shared by all groups of a call: each queue is read once and its workers are woken once.
 local queues, created = {}, {}
 local score = state_scores().ACTIVE + now
+
+-- Add a field to a list of fields nine times. Redis moves a hash with more than 8 fields to a larger table in steps,
+-- one with each field that is set, and until then keeps the smaller table: 64 bytes in each member that waits.
+local function add_last(fields, name, value)
+  for _ = 1, 9 do
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
+  end
+  return fields
+end
 -- A value from the start. BullMQ deletes it only if somebody retries the job after it completed, so a member
 -- without a value has completed before.
-local NO_VALUE_YET = { "returnvalue", "null" }
+local NO_VALUE_YET = add_last({}, "returnvalue", "null")
 
 -- Return the reply for a group of which some keys exist.
 local function refuse(wanted, gid, digest, job_keys)
@@ -79,6 +89,7 @@ local function create_group(digest, plan)
   redis.call("HSET", k.parent, as_job(group.name, now, "queue", owning_queue, unpack(group.parent)))
   call_in_batches("SADD", k.open, job_keys)
   call_in_batches("HSET", k.jobs, statuses)
+  if group.compensation ~= "{}" then add_last(group.fields, "cancelledCount", "0") end
   redis.call("HSET", k.group, "name", group.name, "state", "ACTIVE", "createdAt", now, "updatedAt", now,
     "totalJobs", #members, "completedCount", "0", "failedCount", "0", "cancelledCount", "0",
     "compensation", group.compensation, unpack(group.fields))

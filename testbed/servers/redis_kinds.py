@@ -31,18 +31,25 @@ SINGLE = {
 }
 KINDS = (*SINGLE, "sentinel", "cluster")
 TLS, ACL = "-tls", "-acl"
+CHOICE = f"{', '.join(KINDS)}. Each but redis-6.2 may end in -tls, each in -acl, both in -tls-acl."
 PATIENT_MS = 20_000
+
+
+def plain(kind: str) -> str:
+    """Return a kind without its suffixes."""
+    return kind.removesuffix(ACL).removesuffix(TLS)
+
+
+def is_known(kind: str) -> bool:
+    """Return whether there is such a kind."""
+    return plain(kind) in KINDS and kind.removesuffix(ACL) != f"redis-6.2{TLS}"
 
 
 def start_kind(kind: str, folder: Path) -> Servers:
     """Start servers of a kind."""
-    secured = kind.removesuffix(ACL)
-    name = secured.removesuffix(TLS)
-    if name not in KINDS or secured == "redis-6.2-tls":
-        raise Unavailable(
-            f"REDIS_KIND is {kind}; use one of {', '.join(KINDS)}. Each but redis-6.2 may end in"
-            " -tls, each in -acl, both in -tls-acl."
-        )
+    secured, name = kind.removesuffix(ACL), plain(kind)
+    if not is_known(kind):
+        raise Unavailable(f"REDIS_KIND is {kind}; use one of {CHOICE}")
     authority = Authority(folder, "redis-authority") if secured.endswith(TLS) else None
     # A busy machine must not fail over in tests that do not expect it.
     if name == "sentinel":

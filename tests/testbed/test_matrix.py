@@ -8,7 +8,7 @@ import pytest
 from testbed import ROOT, matrix
 from testbed.matrix import CORE, MATRIX, Row, chosen_rows, main
 from testbed.servers.redis import find_redis
-from testbed.servers.redis_kinds import KINDS
+from testbed.servers.redis_kinds import KINDS, plain
 from testbed.support.errors import Unavailable
 
 PASSES = """
@@ -17,6 +17,10 @@ import os
 def test_kind():
     assert os.environ["REDIS_KIND"] == "redis-6.2"
     assert "REDIS_URL" not in os.environ
+"""
+REPEATS = """
+def test_histories(request):
+    assert request.config.getoption("--hypothesis-seed") == "1"
 """
 SUMMARY = "redis-6.2      core suite"
 
@@ -34,9 +38,13 @@ def tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_it_has_each_kind_once_and_one_with_tls() -> None:
-    assert sorted(kind.removesuffix("-tls") for kind in MATRIX) == sorted(KINDS)
-    assert [kind for kind in MATRIX if kind.endswith("-tls")] == ["valkey-8.1-tls"]
+def test_it_has_each_kind_once_and_some_with_tls_or_an_acl() -> None:
+    assert sorted(map(plain, MATRIX)) == sorted(KINDS)
+    assert [kind for kind in MATRIX if plain(kind) != kind] == [
+        "redis-8.0-acl",
+        "valkey-8.1-tls",
+        "sentinel-acl",
+    ]
     assert [row.kind for row in chosen_rows({})] == list(MATRIX)
     assert {row.tests for row in chosen_rows({})} == {CORE}
 
@@ -48,8 +56,8 @@ def test_the_core_suite_exists() -> None:
 
 
 def test_kinds_are_chosen_by_name() -> None:
-    rows = chosen_rows({"KINDS": "cluster, redis-8.0-tls"})
-    assert [row.kind for row in rows] == ["cluster", "redis-8.0-tls"]
+    rows = chosen_rows({"KINDS": "cluster, redis-8.0-tls-acl"})
+    assert [row.kind for row in rows] == ["cluster", "redis-8.0-tls-acl"]
     with pytest.raises(Unavailable, match=r"KINDS has dragonfly, redis-6\.2-tls; use"):
         chosen_rows({"KINDS": "dragonfly,redis-6.2-tls,cluster"})
 
@@ -62,9 +70,9 @@ def test_ci_runs_the_core_suite_on_some_kinds_and_kills_masters(
     assert [(row.kind, row.suite) for row in rows] == [
         ("redis-6.2", "core suite"),
         ("redis-7.0", "acceptance tests"),
-        ("redis-8.0", "core suite"),
+        ("redis-8.0-acl", "core suite"),
         ("valkey-8.1-tls", "acceptance tests"),
-        ("sentinel", "acceptance tests"),
+        ("sentinel-acl", "acceptance tests"),
         ("cluster", "core suite"),
         ("sentinel", "3 killed masters"),
         ("cluster", "3 killed masters"),
@@ -77,6 +85,14 @@ def test_ci_omits_what_make_test_has_run(monkeypatch: pytest.MonkeyPatch) -> Non
     assert chosen_rows({"CI": "1", "KINDS": "redis-6.2"}) == [
         Row("redis-6.2", "core suite", omitted="make test has run it")
     ]
+
+
+def test_ci_repeats_the_same_histories(tests: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tests.write_text(REPEATS)
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    assert main() == 1
+    monkeypatch.setenv("CI", "1")
+    assert main() == 0
 
 
 def test_it_prints_each_result_and_a_summary(

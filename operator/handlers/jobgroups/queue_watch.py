@@ -42,28 +42,32 @@ class QueueWatch:
         self._events: dict[str, str] = {}
         # Since when a queue has no worker.
         self._since: dict[str, float] = {}
-        self._checked: frozenset[str] = frozenset()
+        # The objects that no check has covered yet.
+        self._new: set[str] = set()
         self._unserved: frozenset[str] = frozenset()
 
-    @property
-    def unserved(self) -> Collection[str]:
-        """The queues in which jobs wait and that had no worker for PATIENCE_SECONDS."""
-        return self._unserved
+    def unserved_for(self, uid: str) -> Collection[str]:
+        """Return the queues in which jobs wait and that had no worker for PATIENCE_SECONDS.
+
+        It is empty for a new object: a worker may have come since the last check.
+        """
+        return self._unserved if self.is_checked(uid) else frozenset()
 
     def track(self, ref: Ref, body: Mapping[str, Any]) -> None:
         """Add the queues of an object in progress; it is dropped when the cache drops it."""
         if ref.uid in self._used:
             return
         jobs = (body.get("spec") or {}).get("jobs") or ()
+        self._new.add(ref.uid)
         self._used[ref.uid] = used = tuple({sys.intern(str(job["queueName"])) for job in jobs})
         if ready_reason(body.get("status") or {}) == reasons.NO_WORKER:
             # An earlier process waited for a worker already.
             for queue in used:
                 self._since.setdefault(queue, float("-inf"))
 
-    def is_checked(self, queues: Collection[str]) -> bool:
-        """Return whether it is known of all these queues whether they have a worker."""
-        return self._checked.issuperset(queues)
+    def is_checked(self, uid: str) -> bool:
+        """Return whether a check has covered the queues of an object."""
+        return uid not in self._new
 
     async def run(self, work: WorkQueue[Ref]) -> None:
         """Add the objects of a queue whose workers come or go to the work queue, forever."""
@@ -75,17 +79,21 @@ class QueueWatch:
             await asyncio.sleep(CHECK_SECONDS)
 
     async def check(self, now: float) -> list[Ref]:
-        """Look for workers; return the objects to reconcile because a queue lost or got them."""
-        running = self._cache.running
+        """Look for workers; return the objects to reconcile because a queue lost or got them.
+
+        New objects of a queue without workers are among them.
+        """
+        running, new = self._cache.running, set(self._new)
         self._used = {uid: used for uid, used in self._used.items() if uid in running}
         queues = {queue for used in self._used.values() for queue in used}
         unserved = await self._find_unserved(queues, now) if queues else frozenset()
         changed = unserved ^ self._unserved
-        self._unserved, self._checked = unserved, frozenset(queues)
+        self._unserved = unserved
+        self._new -= new
         return [
             running[uid]
             for uid, used in self._used.items()
-            if uid in running and not changed.isdisjoint(used)
+            if uid in running and not (unserved if uid in new else changed).isdisjoint(used)
         ]
 
     async def _find_unserved(self, queues: Collection[str], now: float) -> frozenset[str]:

@@ -113,7 +113,7 @@ class Reporter:
             wait = self.seconds_until_write(ref.uid)
             if wait > 0:
                 return soonest(wait, self._requeue_after(body, group))
-            if ready_reason(current) == NO_WORKER and not self._is_checked(body):
+            if ready_reason(current) == NO_WORKER and not self._watch.is_checked(ref.uid):
                 # A new leader does not know yet whether a worker has come.
                 return soonest(NO_WORKER_SECONDS, self._requeue_after(body, group))
         if jobs is None:
@@ -121,7 +121,7 @@ class Reporter:
         unheard, check_after = await self._undos_without_worker(group, jobs)
         waiting = Counter[str]()
         if group and group.state == "ACTIVE":
-            waiting = waiting_jobs(jobs, self._watch.unserved)
+            waiting = waiting_jobs(jobs, self._watch.unserved_for(ref.uid))
             unheard = waiting_jobs_message(waiting)
         failures = await self._failures(body, jobs)
         answers = answer_states(standing_answers(body), group, jobs) if group else {}
@@ -218,9 +218,6 @@ class Reporter:
                 level = logging.WARNING if each.kind == "Warning" else logging.INFO
                 job = {"job": each.job} if each.job else {}
                 logger.log(level, "%s: %s", each.reason, each.message, extra=ref.context | job)
-
-    def _is_checked(self, body: Body) -> bool:
-        return self._watch.is_checked({job["queueName"] for job in body["spec"]["jobs"]})
 
     async def _failures(self, body: Body, jobs: Sequence[GroupJob]) -> Mapping[str, JobFailure]:
         """Return why jobs and undos failed, as far as it is known."""

@@ -1,7 +1,7 @@
 --[[
   Restore the hash of a running group from its ledger, and request to give the group up: removeAllQueueData of
   its owning queue has deleted the hash together with all jobs of that queue. Members that the ledger does not
-  show were cancelled or removed; they count as cancelled.
+  show were cancelled or removed; they count as cancelled. They are listed if they may still need an undo.
 
   Returns whether there was anything to restore.
 ]]
@@ -12,7 +12,7 @@
 -- @include split_job_key
 -- @include undo_mappings
 local function restore_hash(k, prefix, gid, queue, now)
-  local statuses, name = {}, gid
+  local statuses, listed, name = {}, {}, gid
   local function add(keys, status)
     for _, key in ipairs(keys) do
       local opts = redis.call("HGET", key, "opts")
@@ -22,6 +22,7 @@ local function restore_hash(k, prefix, gid, queue, now)
       if group or not opts or names.group_of_job(id) == gid then
         statuses[#statuses + 1] = key
         statuses[#statuses + 1] = status
+        listed[key] = true
       end
       if group and group.id == gid then name = group.name or gid end
     end
@@ -44,8 +45,16 @@ local function restore_hash(k, prefix, gid, queue, now)
   if stored[3] then redis.call("HSET", k.group, "owner", stored[3]) end
   if stored[4] then redis.call("HSET", k.group, "resource", stored[4]) end
   if stored[5] then redis.call("HSET", k.group, "ttlSeconds", stored[5]) end
+  if redis.call("EXISTS", k.records) == 1 then redis.call("HSET", k.group, "recorded", 1) end
   for n, key in ipairs(undos) do undos[n] = redis.call("HGET", k.undo, key) end
   undo_mappings.restore(k, undos)
+  for _, field in ipairs(redis.call("HKEYS", k.parent)) do
+    local key = string.match(field, "^completed:(.*)$") or string.match(field, "^started:(.*)$")
+    if key and not listed[key] then
+      statuses[#statuses + 1] = key
+      statuses[#statuses + 1] = "cancelled"
+    end
+  end
   call_in_batches("HSET", k.jobs, statuses)
   -- The queue exists again, as the group does: a review would delete a group whose queue is gone.
   redis.call("HSETNX", prefix .. ":" .. queue .. ":meta", "opts.maxLenEvents", "10000")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from handlers.jobgroups import queue_watch
 from handlers.jobgroups.cache import ObjectCache
@@ -55,14 +56,36 @@ async def test_a_queue_is_reported_once_it_had_no_worker_for_a_minute(
     ground.track("apart", "stock")
     assert await ground.watch.check(0) == []
     assert await ground.watch.check(PATIENCE_SECONDS - 1) == []
-    assert ground.watch.unserved == frozenset()
+    assert ground.watch.unserved_for(ours.uid) == frozenset()
     assert await ground.watch.check(LATER) == [ours, other]
-    assert ground.watch.unserved == {"mail"}
+    assert ground.watch.unserved_for(ours.uid) == {"mail"}
     # The objects are reconciled only when that changes.
     assert await ground.watch.check(2 * LATER) == []
     await redis.delete(f"{prefix}:mail:wait")
     assert await ground.watch.check(3 * LATER) == [ours, other]
-    assert ground.watch.unserved == frozenset()
+    assert ground.watch.unserved_for(ours.uid) == frozenset()
+
+
+async def test_a_new_object_is_reported_after_the_first_check_that_covers_it(
+    redis: Redis, prefix: str, ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failed(_: object) -> None:
+        raise RedisError("no answer")
+
+    await redis.rpush(f"{prefix}:mail:wait", "1")
+    ours = ground.track("order", "mail")
+    await ground.watch.check(0)
+    assert await ground.watch.check(LATER) == [ours]
+    # Its worker may have come since then.
+    new = ground.track("new", "mail")
+    assert ground.watch.unserved_for(new.uid) == frozenset()
+    with monkeypatch.context() as patched:
+        patched.setattr(ground.watch._store.queues, "backlogs", failed)
+        with pytest.raises(RedisError):
+            await ground.watch.check(2 * LATER)
+    assert ground.watch.unserved_for(new.uid) == frozenset()
+    assert await ground.watch.check(2 * LATER) == [new]
+    assert ground.watch.unserved_for(new.uid) == {"mail"}
 
 
 @pytest.mark.parametrize("kind", ["delayed", "paused", "nothing"])
@@ -74,10 +97,10 @@ async def test_a_queue_in_which_no_job_can_start_is_not_reported(
     if kind == "paused":
         await redis.rpush(f"{prefix}:mail:wait", "1")
         await redis.hset(f"{prefix}:mail:meta", "paused", "1")
-    ground.track("order", "mail")
+    ours = ground.track("order", "mail")
     assert await ground.watch.check(0) == []
     assert await ground.watch.check(LATER) == []
-    assert ground.watch.unserved == frozenset()
+    assert ground.watch.unserved_for(ours.uid) == frozenset()
 
 
 async def test_nothing_is_reported_if_redis_lists_no_connections(
@@ -88,10 +111,10 @@ async def test_nothing_is_reported_if_redis_lists_no_connections(
 
     await redis.rpush(f"{prefix}:mail:wait", "1")
     monkeypatch.setattr(ground.watch._store.queues, "connections", refused)
-    ground.track("order", "mail")
+    ours = ground.track("order", "mail")
     await ground.watch.check(0)
     assert await ground.watch.check(LATER) == []
-    assert ground.watch.unserved == frozenset()
+    assert ground.watch.unserved_for(ours.uid) == frozenset()
 
 
 async def test_connections_are_listed_only_for_a_queue_in_which_jobs_wait_and_nothing_happens(
@@ -145,9 +168,9 @@ async def test_what_an_earlier_process_reported_is_reported_after_one_check(
 ) -> None:
     await redis.rpush(f"{prefix}:mail:wait", "1")
     ours = ground.track("order", "mail", reason="NoWorker")
-    assert not ground.watch.is_checked({"mail"})
+    assert not ground.watch.is_checked(ours.uid)
     assert await ground.watch.check(0) == [ours]
-    assert ground.watch.is_checked({"mail"})
+    assert ground.watch.is_checked(ours.uid)
 
 
 async def test_an_object_that_ended_is_dropped(redis: Redis, prefix: str, ground: Ground) -> None:
@@ -156,4 +179,4 @@ async def test_an_object_that_ended_is_dropped(redis: Redis, prefix: str, ground
     await ground.watch.check(0)
     ground.cache.remove(ours.uid)
     assert await ground.watch.check(LATER) == []
-    assert not ground.watch.is_checked({"mail"})
+    assert ground.watch._used == {}

@@ -9,7 +9,6 @@ import pytest
 from jobgroup.model.snapshot import ENDED, GroupState
 from jobgroup.resource.decisions import (
     FINALIZER,
-    FIRST_REPORT_MS,
     GROUP_ANNOTATION,
     OTHERS,
     PROBLEMS,
@@ -507,9 +506,9 @@ def test_steps_come_to_an_end(spec: dict[str, Any], meta: dict[str, Any], steps:
 @pytest.mark.parametrize(
     ("resource", "group", "now", "wait"),
     [
-        pytest.param(CLAIMED, ACTIVE, 1_000, FIRST_REPORT_MS, id="new"),
-        pytest.param(CLAIMED, ACTIVE, 1_000 + FIRST_REPORT_MS - 1, 1, id="nearly old"),
-        pytest.param(CLAIMED, ACTIVE, 1_000 + FIRST_REPORT_MS, 0, id="old"),
+        pytest.param(CLAIMED, ACTIVE, 1_000, 500, id="new"),
+        pytest.param(CLAIMED, ACTIVE, 1_499, 1, id="nearly old"),
+        pytest.param(CLAIMED, ACTIVE, 1_500, 0, id="old"),
         pytest.param(CLAIMED, ACTIVE, 999, 0, id="created by another clock"),
         pytest.param(CLAIMED, COMPENSATING, 1_000, 0, id="failed"),
         pytest.param(CLAIMED, COMPLETED, 1_000, 0, id="completed"),

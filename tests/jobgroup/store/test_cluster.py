@@ -2,19 +2,25 @@
 
 import asyncio
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
 from jobgroup import Driver, JobGroups
 from jobgroup.model import names
-from jobgroup.store.connection import RedisError, is_transient
+from jobgroup.store.connection import RedisError, connect, is_transient
 from jobgroup.store.details import read_fields
 from jobgroup.store.reviews import Cursor
 from jobgroup.store.scripts import FOLDER, Script
+from testbed.servers.redis import HERE, find_redis
 from testbed.servers.redis_cluster import ClusterNode, ClusterServers
 from testbed.support.sagas import reached
+from testbed.support.waiting import eventually
 
 pytestmark = [
     pytest.mark.server,
@@ -52,23 +58,23 @@ class Move:
         self._slot = servers.slot(PREFIX)
         self.source = servers.master(PREFIX)
         masters = [node for node in servers.nodes if node.call("ROLE")[0] == "master"]
-        self._target: ClusterNode = next(node for node in masters if node is not self.source)
-        self._target.call("CLUSTER", "SETSLOT", self._slot, "IMPORTING", self.source.id)
-        self.source.call("CLUSTER", "SETSLOT", self._slot, "MIGRATING", self._target.id)
+        self.target: ClusterNode = next(node for node in masters if node is not self.source)
+        self.target.call("CLUSTER", "SETSLOT", self._slot, "IMPORTING", self.source.id)
+        self.source.call("CLUSTER", "SETSLOT", self._slot, "MIGRATING", self.target.id)
 
     def remaining(self) -> list[str]:
         """Return the keys that have not moved."""
         return sorted(self.source.call("CLUSTER", "GETKEYSINSLOT", self._slot, 100_000))
 
     def move(self, keys: Sequence[str]) -> None:
-        where = ("127.0.0.1", self._target.port, "", 0, 5000)
+        where = ("127.0.0.1", self.target.port, "", 0, 5000)
         self.source.call("MIGRATE", *where, "KEYS", *keys)
 
     def finish(self) -> None:
         if keys := self.remaining():
             self.move(keys)
-        for node in (self._target, self.source):
-            node.call("CLUSTER", "SETSLOT", self._slot, "NODE", self._target.id)
+        for node in (self.target, self.source):
+            node.call("CLUSTER", "SETSLOT", self._slot, "NODE", self.target.id)
 
 
 def scripts(groups: JobGroups, group_id: str) -> Calls:
@@ -223,3 +229,86 @@ async def test_a_driver_judges_no_group_while_a_slot_moves_back_and_forth(
     finally:
         running.cancel()
         await asyncio.wait([running])
+
+
+async def is_up(node: ClusterNode) -> bool:
+    return "cluster_state:ok" in node.call("CLUSTER", "INFO")
+
+
+def fix(servers: ClusterServers) -> None:
+    """Complete the move of a slot as the docs say."""
+    command = [str(find_redis("8.0").with_name("redis-cli")), "--cluster", "fix"]
+    subprocess.run(
+        [*command, servers.master(PREFIX).address, "--cluster-yes"], check=True, capture_output=True
+    )
+
+
+async def test_nothing_is_judged_if_the_source_of_a_moving_slot_fails(
+    servers: ClusterServers, groups: JobGroups
+) -> None:
+    """The replica that takes over may have forgotten that the slot moves."""
+    made = await groups.add_groups([{"name": "order", "jobs": JOBS}] * GROUPS)
+    nodes = [node for node in made if not isinstance(node, Exception)]
+    errors: list[Exception] = []
+    driver = Driver(
+        groups.store, on_error=lambda _, error: errors.append(error), resync_seconds=0.1
+    )
+    running = asyncio.create_task(driver.run())
+    try:
+        move = Move(servers)
+        # What a group is judged by, but not its ledger.
+        move.move([job.job_key for node in nodes for job in node.jobs])
+        replicas = move.source.call("INFO", "replication")["connected_slaves"]
+        assert move.source.call("WAIT", replicas, 10_000) == replicas
+        move.source.kill()
+        await asyncio.to_thread(servers.wait_for_another_master, move.source, PREFIX)
+        said = f"{move.target.address} imports the slot {servers.slot(PREFIX)}, which"
+
+        async def is_noticed() -> bool:
+            return any(said in str(error) for error in errors)
+
+        await eventually(is_noticed)
+        move.source.start_again()
+        await eventually(lambda: is_up(move.target))
+        await asyncio.to_thread(fix, servers)
+        for node in nodes:
+            state = await reached(groups.store, node.group_id, state="ACTIVE")
+            assert state.revision == 1
+        assert not running.done()
+        assert all(map(is_transient, errors)), errors
+        await asyncio.to_thread(servers.wait_until_ready)
+        for node in nodes:
+            assert (await groups.cancel_group(node.group_id)).cancelled_count == 2
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def test_a_new_client_notices_that_a_node_without_slots_imports_the_slot(
+    servers: ClusterServers, tmp_path: Path
+) -> None:
+    owner, slot = servers.master(PREFIX), servers.slot(PREFIX)
+    with ClusterNode(tmp_path / "empty", version="8.0") as empty:
+        name = empty.id
+
+        async def have_met() -> bool:
+            views = [{each.id for each in node.members()} for node in (owner, empty)]
+            return owner.id in views[1] and name in views[0]
+
+        empty.call("CLUSTER", "MEET", HERE, owner.port, owner.bus_port)
+        await eventually(have_met)
+        async with connect(f"redis+cluster://{owner.address}", PREFIX) as client:
+            await client.ping()
+        empty.call("CLUSTER", "SETSLOT", slot, "IMPORTING", owner.id)
+        async with connect(f"redis+cluster://{owner.address}", PREFIX) as client:
+            with pytest.raises(RedisError, match=f"{empty.address} imports the slot {slot}"):
+                await client.ping()
+
+    async def is_forgotten() -> bool:
+        for node in servers.nodes:
+            with suppress(ResponseError):  # it does not know the node
+                node.call("CLUSTER", "FORGET", name)
+        return not any(name == each.id for node in servers.nodes for each in node.members())
+
+    await eventually(is_forgotten)
+    await asyncio.to_thread(servers.wait_until_ready)

@@ -72,7 +72,7 @@ DIRECT: dict[str, Callable[[Store], Awaitable[None]]] = {
     "xread": follow,
 }
 # They are tested below: with sentinels, and on a Redis Cluster.
-OF_KINDS = {"role", "cluster|slots"}
+OF_KINDS = {"role", "cluster|slots", "cluster|nodes"}
 
 
 def test_exactly_the_commands_that_are_called_are_granted() -> None:
@@ -258,14 +258,16 @@ async def test_role_is_needed_to_recognize_a_replica(server: RedisServer, access
     await connection.disconnect()
 
 
-async def test_a_cluster_is_not_found_without_its_slots(tmp_path: Path) -> None:
+@pytest.mark.parametrize("right", ["cluster|slots", "cluster|nodes"])
+async def test_a_cluster_is_not_found_without_its_slots(tmp_path: Path, right: str) -> None:
     with ClusterNode(tmp_path, version="8.0") as server:
         server.call("CLUSTER", "ADDSLOTSRANGE", 0, SLOTS - 1)
         restricted(server)
         url = login(server.url, OPERATOR).replace("redis://", "redis+cluster://")[:-2]
         await eventually_reads(url)
-        revoke(server, OPERATOR, "cluster|slots")
-        with pytest.raises(NoPermissionError, match=r"no node .* answers: .*'cluster.slots'"):
+        revoke(server, OPERATOR, right)
+        said = rf"no node .* answers: .*'cluster.{right[8:]}'"
+        with pytest.raises(NoPermissionError, match=said):
             async with JobGroups.connect(url, "{bull}") as groups:
                 await groups.store.ping()
 

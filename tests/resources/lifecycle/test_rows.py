@@ -116,6 +116,9 @@ POOLS: dict[str, Status] = {
 EVENTS = {
     reasons.DEADLINE_EXCEEDED,
     reasons.COMPENSATED,
+    reasons.UNDOS_RETRIED,
+    reasons.UNDO_RESOLVED,
+    reasons.JOB_ANSWERED,
     reasons.LATE_CHANGE,
     reasons.OPERATOR_UNINSTALLED,
     reasons.STATUS_REFUSED,

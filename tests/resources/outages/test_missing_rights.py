@@ -108,6 +108,9 @@ async def test_a_right_that_is_revoked_is_named_until_it_is_granted_again(
     stage.resources.apply(manifest("order", WAIT))
     wait_for(lambda: operator.probe("/readyz") == (503, f"rights: {MISSING}\n"))
     assert refused(operator) > 0
+    # JobGroupRequestsRefused leaves statuses to JobGroupStatusRefused, which uses this metric.
+    labels = {"kind": "JobGroup", "code": "403"}
+    assert (Scrape.of(operator).value("jobgroup_status_refused_total", **labels) or 0) > 0
     (line,) = [each for each in operator.log.splitlines() if "a right is missing" in each]
     assert "[ERROR" in line
     assert line.endswith(f"a right is missing: the operator {MISSING}")

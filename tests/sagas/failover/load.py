@@ -21,7 +21,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from jobgroup import GroupState, JobGroups
+from jobgroup import GroupNotFoundError, GroupState, JobGroups
 from jobgroup.model import names
 from jobgroup.store.connection import RedisError, is_transient, leave_if_cancelled
 from testbed import ROOT
@@ -29,9 +29,10 @@ from testbed.servers.processes import Server
 from testbed.servers.redis_cluster import ClusterServers
 from testbed.servers.redis_kinds import master_of
 from testbed.servers.redis_sentinel import REPLICAS, SentinelServers
-from testbed.servers.stock import StockClient, fails_for_good, returns, takes
+from testbed.servers.stock import fails_for_good, returns, takes
 from testbed.support.sagas import GROUP_EVENTS, peek
 from testbed.support.waiting import eventually
+from tests.sagas.failover.supervised import SupervisedWorker
 
 PREFIX = "{shop}"
 DRIVERS = 2
@@ -43,10 +44,6 @@ RESERVE: dict[str, Any] = {"name": "reserve", "queueName": "stock"}
 SHIP: dict[str, Any] = {"name": "ship", "queueName": "payments", "opts": {"delay": 300}}
 UNDOS = {"pay": {"name": "refund"}, "reserve": {"name": "release"}}
 UNDO_MS = 50
-# An active job keeps its lock for 30 seconds, as by default, and workers look more often for jobs
-# that lost it.
-WORKER: dict[str, Any] = {"concurrency": 4, "stalledInterval": 5000}
-
 Servers = SentinelServers | ClusterServers
 # Which stock workers run the jobs, the undos of "pay", and "reserve" with its undos. Not all
 # survive a failover. In a Cluster, BullMQ 6.7 for Node may stop for ever if a delayed job is
@@ -65,19 +62,25 @@ class Figures:
     undos: int = 0
     lost: int = 0
     doubled: int = 0
-    # Of these, what all replicas had before the master failed: neither may happen.
+    restarted: int = 0
+    # What was lost or doubled although all replicas had it before the master failed. It may not be.
     lost_for_no_reason: list[str] = field(default_factory=list)
     doubled_for_no_reason: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return f"{self.groups} sagas, {self.undos} undos; {self.lost} lost, {self.doubled} doubled"
+        said = f"{self.groups} sagas, {self.undos} undos; {self.lost} lost, {self.doubled} doubled"
+        return f"{said}; {self.restarted} workers restarted" if self.restarted else said
 
 
 class Load:
     """The groups of a round, with workers and drivers that stay for all rounds."""
 
     def __init__(
-        self, servers: Servers, groups: JobGroups, workers: list[StockClient], drivers: list[Server]
+        self,
+        servers: Servers,
+        groups: JobGroups,
+        workers: list[SupervisedWorker],
+        drivers: list[Server],
     ) -> None:
         self.servers = servers
         self._groups = groups
@@ -92,6 +95,7 @@ class Load:
         self._acknowledged: dict[str, float] = {}
         self._expected: dict[str, str] = {}
         self._read = [len(worker.reports) for worker in self._workers]
+        self._restarts = self._count_restarts()
 
     async def add(self, state: str = "FAILED") -> None:
         """Create a group that ends in this state; continue to try while Redis is unavailable."""
@@ -126,6 +130,15 @@ class Load:
     async def _are_undone(self, number: int) -> bool:
         ended = [each.get("name") for each in self._reports() if each["event"] == "completed"]
         return sum(ended.count(undo["name"]) for undo in UNDOS.values()) >= number
+
+    def _count_restarts(self) -> int:
+        return sum(worker.restarts for worker in self._workers)
+
+    async def _restart_stopped(self, unless_heard: bool = False) -> None:
+        """Restart workers that gave up and, if jobs wait for them, those that report nothing."""
+        for worker in self._workers:
+            if worker.has_given_up or (unless_heard and worker.is_silent):
+                await worker.restart()
 
     def _reports(self) -> Iterator[dict[str, Any]]:
         for worker, read in zip(self._workers, self._read, strict=True):
@@ -184,6 +197,7 @@ class Load:
     async def finish(self) -> Figures:
         """Wait until every group has ended as it must; remove all; return what happened."""
         figures = Figures(groups=len(self._acknowledged))
+        await self._restart_stopped()
         for group_id, acknowledged_at in self._acknowledged.items():
             state = await self._end_of(group_id)
             if state is None:
@@ -193,6 +207,8 @@ class Load:
             else:
                 self._check(state)
                 figures.undos += state.undone_count
+        await self._restart_stopped()
+        figures.restarted = self._count_restarts() - self._restarts
         self._count_doubled(figures)
         for group_id in self._acknowledged:
             await self._remove(group_id)
@@ -209,7 +225,9 @@ class Load:
         return "\n".join(said)
 
     async def _remove(self, group_id: str) -> None:
-        await persist(lambda: self._groups.remove_group(group_id))
+        # Redis lost it, or the answer of the call that removed it was lost.
+        with suppress(GroupNotFoundError):
+            await persist(lambda: self._groups.remove_group(group_id))
 
     async def _end_of(self, group_id: str) -> GroupState | None:
         """Return a group that has ended, or None if it does not exist."""
@@ -218,6 +236,8 @@ class Load:
         async def has_ended() -> bool:
             nonlocal state
             state = await persist(lambda: peek(self._groups.store, group_id))
+            if state is not None and not state.ended:
+                await self._restart_stopped(unless_heard=True)
             return state is None or state.ended
 
         try:
@@ -247,12 +267,13 @@ class Load:
             if report["event"] in ("started", "completed", "failed"):
                 where = started if report["event"] == "started" else ended
                 where[report["name"], report["id"]].append(report["at"])
+        abandoned = set[tuple[str, str]]().union(*(worker.abandoned for worker in self._workers))
         for job, starts in started.items():
             starts.sort()
             for first, again in pairwise(starts):
                 figures.doubled += 1
                 steps = [first, *(at for at in ended[job] if first <= at <= again)]
-                if max(steps) < self._confirmed_at:
+                if max(steps) < self._confirmed_at and job not in abandoned:
                     figures.doubled_for_no_reason.append(" ".join(job))
 
 
@@ -287,17 +308,19 @@ async def load(servers: Servers, folder: Path) -> AsyncIterator[Load]:
     """Start workers and drivers."""
     url = servers.url
     jobs, undos, both = FLAVOURS[type(servers)]
+    behaviour = {"pay": returns({"tx": 1}), "ship": fails_for_good("no stock")}
+    stock_queues = {
+        "stock": {"reserve": returns({"shelf": 1})},
+        "stock:compensation": {"release": takes(UNDO_MS)},
+    }
     async with (
-        await StockClient.start(jobs, url, PREFIX, own=True) as payments,
-        await StockClient.start(undos, url, PREFIX, own=True) as refunds,
-        await StockClient.start(both, url, PREFIX, own=True) as stock,
+        SupervisedWorker(jobs, url, PREFIX, {"payments": behaviour}) as payments,
+        SupervisedWorker(
+            undos, url, PREFIX, {"payments:compensation": {"refund": takes(UNDO_MS)}}
+        ) as refunds,
+        SupervisedWorker(both, url, PREFIX, stock_queues) as stock,
         JobGroups.connect(url, PREFIX) as groups,
     ):
-        behaviour = {"pay": returns({"tx": 1}), "ship": fails_for_good("no stock")}
-        await payments.work("payments", behaviour, **WORKER)
-        await refunds.work("payments:compensation", {"refund": takes(UNDO_MS)}, **WORKER)
-        await stock.work("stock", {"reserve": returns({"shelf": 1})}, **WORKER)
-        await stock.work("stock:compensation", {"release": takes(UNDO_MS)}, **WORKER)
         with (
             driver(url, folder / "driver-1.log") as one,
             driver(url, folder / "driver-2.log") as other,

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jobgroup import GroupState, JobGroups
+from jobgroup import JobGroups
 from jobgroup.model import names
 from jobgroup.model.snapshot import STATES
 from jobgroup.store.replies import read_group
@@ -51,12 +51,15 @@ async def read(groups: JobGroups, group_id: str) -> dict[str, Any]:
         return {"state": None, "jobs": None}
     found = read_group(group_id, reply)
     jobs = [[job.job_id, job.status, job.undo] for job in await groups.get_group_jobs(group_id)]
-    return {"state": by_field(found.group), "derived": found.derived, "jobs": jobs}
+    return {"state": by_field(asdict(found.group)), "derived": found.derived, "jobs": jobs}
 
 
-def by_field(state: GroupState) -> dict[str, Any]:
-    """Return a state with the names that its fields have in Redis."""
-    return {names.field_name(name): value for name, value in asdict(state).items()}
+def by_field(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state as a fixture has it: with the names of Redis, and without tuples."""
+    return {
+        names.field_name(name): list(value) if isinstance(value, tuple) else value
+        for name, value in state.items()
+    }
 
 
 async def freeze(story: Story, url: str) -> dict[str, Any]:

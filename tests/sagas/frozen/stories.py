@@ -603,6 +603,20 @@ async def cancelled(scene: Scene) -> None:
 
 
 @story()
+async def cancelled_by_somebody(scene: Scene) -> None:
+    """Groups with a record of their cancellation: one is compensating, one has ended."""
+    await scene.add("order-1", job("charge"), job("reserve", "inventory"), undos=REFUND)
+    await scene.work("payments", charge=returns({"id": "tx-1"}))
+    await scene.client.heard("completed", name="charge")
+    await scene.add("order-2", job("reserve", "inventory"))
+    await scene.groups.cancel_group("order-1", by="Zoë <zoe@example.com>")
+    await scene.groups.cancel_group("order-2")
+    scene.expect("order-1", "FAILED", completed=1, cancelled=1, undone=1)
+    scene.expect("order-2", "FAILED", cancelled=1)
+    scene.runs = {"refund": 1}
+
+
+@story()
 async def cancel_interrupted(scene: Scene) -> None:
     """A cancel met a key of another type, which is gone by now: its group is still ACTIVE."""
     members = [job("charge"), job("reserve", "inventory")]

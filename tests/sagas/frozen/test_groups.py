@@ -25,15 +25,13 @@ from testbed.support.fixtures import QueueNamer
 from testbed.support.raw_keys import dump, restore, without_ttl
 from testbed.support.sagas import Sagas, delete_residue, job, peek, reached, stage
 from testbed.support.waiting import eventually
-from tests.sagas.frozen.freeze import HERE, PREFIX, read
+from tests.sagas.frozen.freeze import HERE, PREFIX, by_field, read
 
 FILES = sorted(HERE.glob("format-*/*.json"))
 LOCK = ":lock"
-DEFAULTS = {
-    names.field_name(field.name): field.default
-    for field in fields(GroupState)
-    if field.default is not MISSING
-}
+DEFAULTS = by_field(
+    {field.name: field.default for field in fields(GroupState) if field.default is not MISSING}
+)
 # The queue of children of members. Removing a group does not remove them.
 CHILDREN = "banks"
 

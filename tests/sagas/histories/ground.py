@@ -55,19 +55,28 @@ class Ground:
 
 @contextmanager
 def ground(
-    redis_url: str, prefix: str, workshop: Path, lua: Path = FOLDER, flavour: str = "python"
+    redis_url: str,
+    prefix: str,
+    workshop: Path,
+    lua: Path = FOLDER,
+    flavour: str = "python",
+    admin_url: str = "",
 ) -> Iterator[Ground]:
-    """Create the shared parts for worlds that run the scripts of a folder, with a stock client."""
-    redis = instant.connect(redis_url, prefix)
+    """Create the shared parts for worlds that run the scripts of a folder, with a stock client.
+
+    All but the scripts have the rights of `admin_url`, if given.
+    """
+    own, redis = (instant.connect(url, prefix) for url in (redis_url, admin_url or redis_url))
     kits = {}
     for budget in BUDGETS:
         folder = with_budget(lua, workshop / str(budget), budget)
         looker = Looker(redis, prefix, folder)
-        kits[budget] = Kit(Store(redis, prefix, folder), looker, load("remove_group", folder))
+        kits[budget] = Kit(Store(own, prefix, folder), looker, load("remove_group", folder))
     ledger = StockQueue(StockConnection(redis), prefix, LEDGER_QUEUE)
-    with stock_queues(flavour, redis, redis_url, prefix) as queues:
+    with stock_queues(flavour, redis, admin_url or redis_url, prefix) as queues:
         yield Ground(redis, prefix, queues, ledger, kits, mixes_versions=flavour == "python")
-    instant.run(redis.aclose())
+    for client in (own, redis):
+        instant.run(client.aclose())
 
 
 @contextmanager

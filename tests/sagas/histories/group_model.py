@@ -165,7 +165,8 @@ class Group:
             for member in self.members:
                 member.unmapped = True
                 if member.book == "nowhere":
-                    member.cancelled = member.unlisted = True
+                    member.cancelled = True
+                    member.unlisted = not (member.noted or member.maybe_started)
         if self.parentless:
             for member in self.members:
                 if not member.cancelled:

@@ -4,7 +4,7 @@ No rule has a precondition: if the choice of rules depended on what Redis did, a
 be repeated. A step that does not apply does nothing.
 """
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
@@ -85,10 +85,15 @@ class History(WorkerSteps, PeopleSteps, PseudoQueueSteps, DriverSteps):
             self.complete(0)
 
 
-def run_histories(ground_: Ground, settings_: settings) -> None:
-    """Run the number of histories in the settings; raise the first failure."""
+def run_histories(ground_: Ground, settings_: settings, seed_: str = "") -> None:
+    """Run the number of histories in the settings; raise the first failure.
+
+    The same seed repeats the same histories; without one, they are random.
+    """
 
     class Here(History):
         ground = ground_
 
+    if seed_:
+        seed(seed_)(Here)
     run_state_machine_as_test(Here, settings=settings_)

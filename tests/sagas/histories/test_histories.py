@@ -1,9 +1,9 @@
 """The rules hold in random histories of stock clients, users, API calls and drivers.
 
 300 random histories of up to 50 steps, a third with each stock client, in parts that run in
-parallel; `make histories` runs 2,000. HISTORIES=50 runs 50. --hypothesis-seed=... repeats
-histories; every part then runs the same ones, so run only one part. hypothesis shrinks a history
-that breaks a rule to the fewest steps.
+parallel; `make histories` runs 2,000. HISTORIES=50 runs 50. --hypothesis-seed=1 repeats the
+histories of an earlier run with the same seed and number. hypothesis shrinks a history that breaks
+a rule to the fewest steps.
 """
 
 import os
@@ -17,6 +17,7 @@ from testbed.servers.stock import FLAVOURS
 from tests.sagas.histories.definitions import Definition
 from tests.sagas.histories.ground import ground
 from tests.sagas.histories.histories import SETTINGS, History, run_histories
+from tests.sagas.histories.world import World
 
 PARTS = 3
 HISTORIES = int(os.environ.get("HISTORIES", "300"))
@@ -29,24 +30,55 @@ MEMBER = {"queue": "a", "opts": {}, "when": "Completed"}
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_the_rules_hold_in_every_history(
-    redis_url: str, prefix: str, tmp_path: Path, flavour: str, part: int
+    request: pytest.FixtureRequest,
+    redis_url: str,
+    admin_url: str,
+    prefix: str,
+    tmp_path: Path,
+    flavour: str,
+    part: int,
 ) -> None:
-    with ground(redis_url, prefix, tmp_path, flavour=flavour) as shared:
+    seed = request.config.getoption("--hypothesis-seed")
+    with ground(redis_url, prefix, tmp_path, flavour=flavour, admin_url=admin_url) as shared:
         examples = -(-HISTORIES // (PARTS * len(FLAVOURS)))
-        run_histories(shared, settings(SETTINGS, max_examples=examples))
+        # Otherwise, every part would run the same histories.
+        own = f"{seed}-{part}" if seed else ""
+        run_histories(shared, settings(SETTINGS, max_examples=examples), own)
+
+
+def test_a_seed_repeats_histories_and_another_does_not(
+    redis_url: str, admin_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, created = World.create, list[Definition]()
+
+    def record(world: World, definition: Definition) -> None:
+        created.append(definition)
+        create(world, definition)
+
+    monkeypatch.setattr(World, "create", record)
+    runs = []
+    with ground(redis_url, prefix, tmp_path, admin_url=admin_url) as shared:
+        for seed in ("1-0", "1-0", "1-1"):
+            created.clear()
+            run_histories(shared, settings(SETTINGS, max_examples=3), seed)
+            runs.append(list(created))
+    first, again, other = runs
+    assert first == again != other
 
 
 @pytest.fixture(params=FLAVOURS)
 def history(
     request: pytest.FixtureRequest,
     redis_url: str,
+    admin_url: str,
     prefix: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[History]:
     """Return a history whose steps a test chooses."""
     monkeypatch.setattr("tests.sagas.histories.steps_of_workers.note", lambda _: None)
-    with ground(redis_url, prefix, tmp_path, flavour=request.param) as shared:
+    flavour = request.param
+    with ground(redis_url, prefix, tmp_path, flavour=flavour, admin_url=admin_url) as shared:
         monkeypatch.setattr(History, "ground", shared, raising=False)
         yield History()
 
@@ -170,4 +202,29 @@ def test_a_started_member_is_counted_after_the_hash_and_then_the_parent_were_del
     history.take(queue="b")
     history.complete_and_resync(n=0)
     history.delete_parent(n=0, undos=False)
+    history.teardown()
+
+
+def test_a_removed_member_that_completed_is_counted_after_its_owning_queue_was_deleted(
+    history: History,
+) -> None:
+    history.begin(budget=1, definition=[MEMBER, MEMBER])
+    history.work(jobs=2)
+    history.retry(n=0, reset=False)
+    history.settle_wakeup()
+    history.drain(queue="a")
+    history.delete_keys(queue="a")
+    history.teardown()
+
+
+def test_a_removed_member_that_started_is_counted_after_its_owning_queue_was_deleted(
+    history: History,
+) -> None:
+    history.begin(budget=1, definition=[{**MEMBER, "when": "Started"}, *[MEMBER] * 3])
+    history.take(queue="a")
+    history.die(n=0)
+    history.run_out_of_time(n=0)
+    history.delete_list(name="wait", queue="a")
+    history.obliterate(queue="a")
+    history.delete_keys(queue="a")
     history.teardown()

@@ -137,8 +137,9 @@ class World(Checks):
 
     def remove_piece(self, group_id: str) -> bool:
         """Make one call of a removal; return whether work is left."""
-        call = self.ground.kits[self.budget].remove(
-            self.ground.redis,
+        kit = self.ground.kits[self.budget]
+        call = kit.remove(
+            kit.store.redis,
             parent=names.parent_key(self.prefix, group_id),
             now=0,
             prefix=self.prefix,

@@ -269,7 +269,7 @@ async def test_a_newer_group_without_its_parent_is_not_restored(
         f"{prefix}:payments:groups:{order.group_id}",
         names.parent_key(prefix, order.group_id),
     )
-    await redis.hset(key, "format", "2")
+    await redis.hset(key, "format", "99")
     await redis.rename(parent, f"{prefix}:aside")
     (result,) = await sagas.groups.store.settle([order.group_id], queue="payments")
     assert isinstance(result, NewerFormatError)

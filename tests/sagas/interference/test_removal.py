@@ -8,6 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from jobgroup import Driver, JobGroups, connect
+from testbed.servers.access import Access
 from testbed.servers.redis import RedisServer
 from testbed.servers.redis_kinds import prefix_for
 from testbed.servers.stock import StockClient, fails_for_good
@@ -139,9 +140,10 @@ async def test_a_group_is_removed_from_a_full_redis(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a/b"])
 async def test_a_prefix_may_contain_quotes(
-    redis_url: str, worker_url: str, admin_url: str, name: str, flavour: str
+    access: Access, redis_url: str, worker_url: str, admin_url: str, name: str, flavour: str
 ) -> None:
     prefix = prefix_for(redis_url, name)
+    access.grant(prefix)
     client = await StockClient.start(flavour, worker_url, prefix)
     async with JobGroups.connect(redis_url, prefix) as groups:
         order = await groups.add_group(

@@ -242,6 +242,7 @@ async def test_a_released_group_of_which_nothing_is_left_is_forgotten(sagas: Sag
 
 
 async def test_a_group_that_another_driver_removed_is_not_counted(sagas: Sagas) -> None:
+    await sagas.stop()
     counts = Counts()
     store = Store(sagas.groups.store.redis, sagas.prefix, observer=counts)
     await store.create([owned("mine", job("charge"))])

@@ -43,3 +43,22 @@ async def test_a_foreign_key_in_the_place_of_the_records_prevents_the_call(
         await sagas.groups.cancel_group(order.group_id)
     await redis.delete(key)
     assert (await sagas.read(order.group_id)).state == "ACTIVE"
+
+
+async def test_the_records_remain_after_the_hash_of_the_group_was_restored(
+    sagas: Sagas, redis: Redis
+) -> None:
+    order = await sagas.add(job("charge"), job("reserve", "inventory"))
+    queue = f"{sagas.prefix}:inventory"
+    await redis.lmove(f"{queue}:wait", f"{queue}:active")
+    await redis.set(f"{order.jobs[1].job_key}:lock", "token")
+    cancelled = await sagas.groups.cancel_group(order.group_id, by="ann")
+    assert cancelled.state == "COMPENSATING"
+    await redis.delete(names.group_key(sagas.prefix, "payments", order.group_id))
+    await sagas.driver.resync()
+    assert (await sagas.read(order.group_id)).records == cancelled.records
+
+    await redis.delete(f"{order.jobs[1].job_key}:lock")
+    for _ in range(2):  # the first call notes that the worker is gone
+        await sagas.groups.store.settle([order.group_id], grace=0)
+    assert (await sagas.read(order.group_id)).ended
