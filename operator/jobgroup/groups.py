@@ -14,7 +14,7 @@ from typing import Any, Self
 from jobgroup.definition.answers import Answer, completion, failure
 from jobgroup.definition.lifetime import check_lifetime
 from jobgroup.definition.plan import Plan, plan_group
-from jobgroup.definition.requests import check_by
+from jobgroup.definition.requests import check_by, check_reason
 from jobgroup.definition.spec import check_group_id, generate_group_id, parse_group
 from jobgroup.errors import (
     GroupNotFoundError,
@@ -210,6 +210,44 @@ class JobGroups:
             raise GroupNotFoundError(group_id)
         return state
 
+    async def retry_undos(
+        self, group_id: str, jobs: Sequence[str] | None = None, by: str = ""
+    ) -> GroupState:
+        """Retry the failed undos of a group in FAILED_COMPENSATION, which compensates again.
+
+        `jobs` are names or ids of jobs whose undos are retried; by default, all undos that failed
+        and were not resolved. Each gets all its attempts again; one that somebody removed is made
+        again. A second call while they run changes nothing.
+        """
+        if jobs is not None and not jobs:
+            raise InvalidSpecError("jobs: name at least one job, or leave jobs out for all")
+        job_ids = await self._job_ids(group_id, jobs) if jobs else []
+        try:
+            return await self.store.retry_undos(group_id, job_ids, check_by(by))
+        except InvalidGroupStateError as refusal:
+            raise InvalidGroupStateError(
+                f"Cannot retry undos of group in state {refusal}"
+            ) from None
+        except InvalidJobStateError as refusal:
+            raise InvalidJobStateError(_why_not("retry", group_id, str(refusal))) from None
+
+    async def resolve_undo(self, group_id: str, job: str, reason: str, by: str = "") -> GroupState:
+        """Resolve the undo of a job: somebody has undone the effect, or it is to stay.
+
+        `job` is a name or an id, and `reason` says what was done. An undo that failed or waits can
+        be resolved; no worker runs it after that. A second call changes nothing.
+        """
+        check_by(by), check_reason(reason)
+        (job_id,) = await self._job_ids(group_id, [job])
+        try:
+            return await self.store.resolve_undo(group_id, job_id, reason, by)
+        except InvalidGroupStateError as refusal:
+            raise InvalidGroupStateError(
+                f"Cannot resolve an undo of group in state {refusal}"
+            ) from None
+        except InvalidJobStateError as refusal:
+            raise InvalidJobStateError(_why_not("resolve", group_id, str(refusal))) from None
+
     async def remove_group(self, group_id: str) -> None:
         """Remove an ended group with its jobs, undos and keys; its id is blocked for 30 days."""
         try:
@@ -335,6 +373,14 @@ class JobGroups:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+def _why_not(verb: str, group_id: str, detail: str) -> str:
+    """Return the sentence for a refused request about undos."""
+    job_id, _, why = detail.partition(" ")
+    if not job_id:
+        return f"Cannot {verb} undos of group {group_id}: none of the failed ones can be retried"
+    return f"Cannot {verb} the undo of job {job_id}: it {why}"
 
 
 def _only(group_id: str, job: str, ids: Sequence[str]) -> str:

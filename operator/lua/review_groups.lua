@@ -60,7 +60,8 @@ local function review(gid)
     return false
   end
   if problem then return true end
-  local stored = { "state", "totalJobs", "cancelledCount", "completedCount", "undoCount", "undoFailedCount", "createdAt" }
+  local stored = { "state", "totalJobs", "cancelledCount", "completedCount", "undoCount", "undoFailedCount", "createdAt",
+    "resolvedCount" }
   local group = {}
   for n, value in ipairs(redis.call("HMGET", k.group, unpack(stored))) do group[stored[n]] = value or nil end
   -- A settle that met an error changed the state, and did not park the group.

@@ -16,12 +16,15 @@
 -- @include saga
 -- @include drop_pending
 -- @include make_undos
+-- @include requeue_undos
+-- @include doom_resolved
 -- @include store_counts
 -- @include list_statuses
 -- @include enter_state
 -- @include apply_retention
 local function settle(k, prefix, gid, now, request, grace)
-  local group = redis.call("HMGET", k.group, "state", "totalJobs", "name", "cancelledCount", "attempt", "finishedAt")
+  local group = redis.call("HMGET", k.group, "state", "totalJobs", "name", "cancelledCount", "attempt", "finishedAt",
+    "retrying", "resolvedCount")
   local state, total, name = group[1], tonumber(group[2]), group[3]
   local before = state
   -- A request is stored, so that it holds even if its call ended before the state changed.
@@ -55,14 +58,20 @@ local function settle(k, prefix, gid, now, request, grace)
   if count_undos() > 0 then restore_undos(k, prefix) end
   if given_up then
     facts.undos_to_make = make_undos(k, prefix, gid, now, budget, running)
+    if group[7] then
+      facts.retried = state == "FAILED_COMPENSATION"
+      facts.undos_to_make = facts.undos_to_make + requeue_undos(k, prefix, gid, now, budget)
+    end
     more = more or facts.undos_to_make > 0
   end
   facts.undos = count_undos()
-  local undos = { open = 0, done = 0, failed = 0 }
+  local undos, resolved = { open = 0, done = 0, failed = 0 }, 0
   if facts.undos > 0 then
+    if group[8] then resolved = doom_resolved(k) end
     undos = harvest(prefix, ledgers.undos(k, prefix, facts.undos), now)
     -- An undo of which nothing is left counts as failed.
     undos.failed = undos.failed + math.max(0, facts.undos - undos.open - undos.done - undos.failed)
+    undos.failed = math.max(0, undos.failed - resolved)
   end
   facts.undos_open, facts.undos_failed = undos.open, undos.failed
 
@@ -72,6 +81,7 @@ local function settle(k, prefix, gid, now, request, grace)
     local from = state
     state = saga.next_state(state, facts)
     if state ~= from then
+      facts.retried = nil
       entered[#entered + 1] = state
       ends = enter_state(k, prefix, gid, now, { name = name, from = from, state = state, request = request, ends = ends })
     end
@@ -79,7 +89,7 @@ local function settle(k, prefix, gid, now, request, grace)
 
   local stored = redis.call("HMGET", k.group, "counts", "revision", "cancelledCount", "ttlSeconds")
   store_counts(k, gid, now, before, state, { completed = facts.completed, failed = facts.failed,
-    cancelled = stored[3], undos = facts.undos, undone = undos.done, undo_failed = undos.failed },
+    cancelled = stored[3], undos = facts.undos, undone = undos.done, undo_failed = undos.failed, resolved = resolved },
     { counts = stored[1], revision = stored[2], owner = redis.call("HGET", k.parent, "owner"), ttl = stored[4] },
     function() return list_statuses(k, state, more) end)
   local retention_work = 0

@@ -13,6 +13,15 @@ class Bug:
 
 
 BUGS = {
+    "a retried undo is missing in the ledger": Bug(
+        "includes/requeue_undos.lua", 'redis.call("SADD", k.undo_open, key)'
+    ),
+    "undos that the budget left out are not retried": Bug(
+        "includes/requeue_undos.lua", "left = left + 1", "left = 0"
+    ),
+    "a resolved undo can be run again": Bug(
+        "includes/doom_resolved.lua", ', "defa", "the undo was resolved"'
+    ),
     "a mapping stays open after its undo was added": Bug(
         "includes/make_undos.lua", "undo_mappings.close(k, closed)"
     ),

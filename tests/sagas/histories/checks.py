@@ -79,11 +79,15 @@ class Checks(Records):
         assert group.state != "COMPLETED" or not group.undos, "a completed group was undone"
         for member in group.members:
             if added := self.undos_added[f"{member.id}-undo"]:
-                assert added == 1, f"{member.id} was undone twice"
+                made = member.undo.made if member.undo else 1
+                assert added == made, f"{member.id} was undone twice"
                 # Without the hash or the events, a start cannot be ruled out.
                 unknown = not member.hashed or "added" not in member.history
                 started = member.entered or unknown
                 assert member.ever_completed or (member.when == "Started" and started)
+        for undo in group.undos:
+            was_run = undo.resolved and undo.entered != undo.resolved_after
+            assert not was_run, f"{undo.id} was run after somebody resolved it"
         if not group.ended:
             found = self.will_be_found(group)
             assert found, f"no wake-up and no resync will settle {group.id}"

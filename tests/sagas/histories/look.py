@@ -20,7 +20,7 @@ local prefix, queues, groups = ARGV[1], cjson.decode(ARGV[2]), cjson.decode(ARGV
 local books = prefix .. ":_jobgroups:"
 local seen = { groups = {}, members = {}, jobs = {}, books = {}, missed = {}, ghosts = {},
   events = {}, hashed = {}, streams = {}, paused = {}, lists = {}, aside = {},
-  index = {}, exists = {}, parents = {}, stuck = {},
+  index = {}, exists = {}, parents = {}, stuck = {}, retrying = {},
   owners = redis.call("SMEMBERS", books .. "saga:queues"),
   active_wakeups = redis.call("LRANGE", books .. "active", 0, -1),
   aside_wakeups = redis.call("LRANGE", books .. "paused", 0, -1),
@@ -68,6 +68,10 @@ for _, group in ipairs(groups) do
     if mark == "unlocked" then table.insert(seen.missed, id) end
     if mark == "stuck" then table.insert(seen.stuck, id) end
   end
+  for _, field in ipairs(redis.call("HKEYS", books .. group .. "-undo")) do
+    local id = string.match(field, "^retry:.*:([^:]+)$")
+    if id then table.insert(seen.retrying, id) end
+  end
   local row = seen.members[#seen.members]
   for _, key in ipairs(row ~= "" and cjson.decode(row).jobKey or {}) do
     local queue, id = string.match(key, "^(.*):([^:]+)$")
@@ -100,6 +104,7 @@ class Seen:
     ghosts: list[str]
     missed: set[str]  # active members that the scripts found without a worker
     stuck: set[str]  # members that the scripts left in a list that is too long to search
+    retrying: set[str]  # undos whose retry was accepted, and that are not in their queue yet
     hashed: set[str]  # members and undos that have a hash
     exists: set[str]  # queues that have had a group since they were obliterated or deleted
     streams: set[str]  # queues that have events
@@ -160,6 +165,7 @@ def _parse(groups: list[str], seen: dict[str, Any]) -> Seen:
         ghosts=list(seen["ghosts"]),
         missed=set(seen["missed"]),
         stuck=set(seen["stuck"]),
+        retrying=set(seen["retrying"]),
         hashed=set(seen["hashed"]),
         exists=set(seen["exists"]),
         streams=set(seen["streams"]),
