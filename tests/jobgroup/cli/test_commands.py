@@ -29,7 +29,7 @@ VERBS = (
 )
 
 
-NO_COLUMN = {"undoQueue", "resolvedBy", "resolvedReason"}
+NO_COLUMN = {"undoQueue", "answer", "resolvedBy", "resolvedReason"}
 
 
 # -- help and usage

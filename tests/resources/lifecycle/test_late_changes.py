@@ -46,9 +46,9 @@ def told(stage: Stage) -> None:
     status = stage.resources.reaches("order", state="FAILED", undone="1/1")
     assert status["compensation"] == {"total": 1, "completed": 1, "failed": 0}
     ends = [each for each in stage.resources.events("order") if each[1].startswith("Compensat")]
-    assert [(kind, reason) for kind, reason, _ in ends if reason != "Compensating"] == [
-        ("Warning", "CompensationFailed"),
-        ("Normal", "Compensated"),
+    assert sorted((reason, kind) for kind, reason, _ in ends if reason != "Compensating") == [
+        ("Compensated", "Normal"),
+        ("CompensationFailed", "Warning"),
     ]
 
 
