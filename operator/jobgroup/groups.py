@@ -77,11 +77,13 @@ class JobGroups:
         group_id: str | None = None,
         ttl: int | None = None,
         deadline: int | None = None,
+        on_end: Sequence[Mapping[str, Any]] | None = None,
     ) -> GroupNode:
         """Create a group with all its jobs, or nothing.
 
         A driver removes the group `ttl` seconds after its end, unless its compensation failed, and
         cancels it if it still runs `deadline` seconds after its creation.
+        `on_end` are jobs to add when it ends.
         """
         group = {
             "name": name,
@@ -90,6 +92,7 @@ class JobGroups:
             "group_id": group_id,
             "ttl": ttl,
             "deadline": deadline,
+            "on_end": on_end,
         }
         (node,) = await self.add_groups([group])
         if isinstance(node, JobGroupError):
@@ -407,7 +410,9 @@ def _age(older_than: float | None) -> int:
 
 
 def _plan(group: Mapping[str, Any]) -> Plan:
-    definition = parse_group(group["name"], group["jobs"], group.get("compensation"))
+    definition = parse_group(
+        group["name"], group["jobs"], group.get("compensation"), on_end=group.get("on_end")
+    )
     lifetime = check_lifetime(group.get("ttl"), group.get("deadline"), ("ttl", "deadline"))
     if given := group.get("group_id"):
         return plan_group(definition, check_group_id(given), lifetime=lifetime)

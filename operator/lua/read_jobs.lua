@@ -7,7 +7,7 @@
 
   Returns  nothing if there is no such group, or JSON with one list for each of jobKey, queueName, jobId,
            status and undo, which is empty, pending, completed, failed or resolved; for undoQueue, which is the
-           queue of an undo that was added, if one of them is not in the queue <queueName>:compensation; for answer,
+           queue of an undo that was added, if one of them is not in its default queue; for answer,
            which is the digest of the answer that finished the member, if one was accepted; and for resolvedBy and
            resolvedReason, if an undo was resolved. One object for each member would be half as large again, and take
            half as long again in Redis and twice as long in Python.

@@ -123,7 +123,7 @@ def parse(argv: Sequence[str] | None) -> Namespace:
         "file",
         metavar="FILE",
         help="YAML or JSON, or - for standard input; each document is {name, jobs, compensation,"
-        " groupId} or a JobGroup manifest",
+        " onEnd, groupId} or a JobGroup manifest",
     )
     ids = adding.add_mutually_exclusive_group()
     ids.add_argument(

@@ -28,6 +28,8 @@ def program() -> str:
 def group_fields(group: GroupState) -> dict[str, Any]:
     """Return all fields of a group, with the names of its hash in Redis."""
     fields = _fields(group)
+    if not group.on_end_error:
+        del fields["onEndError"]
     times = {
         name: time_of(value) for name, value in fields.items() if name.endswith("At") and value
     }

@@ -70,6 +70,8 @@ class GroupState:
     ttl_seconds: int | None = None
     deadline_seconds: int | None = None
     owner: str
+    # Why a job of onEnd could not be added; a driver tries it again.
+    on_end_error: str = ""
     # Namespace and name of the JobGroup that has or had this group.
     resource: str = ""
     # The latest ten requests, the oldest first.

@@ -335,6 +335,8 @@ def _conditions(
         stalled = problem.stalled
     else:
         reason, message, stalled = _summary(state, group, failures)
+        if group and group.on_end_error:
+            message = f"{message}; onEnd: {sanitize(group.on_end_error, MAX_NAMED_REASON)}"
         if remark:
             reason = _UNSERVED.get(state, reason)
             message = f"{message}; {remark}"

@@ -3,8 +3,9 @@
   then pushes the ids and wakes the workers, once per queue.
 
   Two parts are left out: the counter of automatic ids, because our jobs have ids of their own, and
-  deduplication, which members and undos cannot use. `fields` are additional fields of the job's hash. The field
-  `group` of the event shows that the job was not added by another producer with the same id.
+  deduplication, which members and undos cannot use. A member or an undo has a parent, and `fields` are additional
+  fields of its hash; a job of onEnd has neither. The field `group` of the event shows that the job was not added by
+  another producer with the same id.
 ]]
 -- @include push_job
 local function add_job(queue, job, now, parent_key, parent, fields)
@@ -13,9 +14,9 @@ local function add_job(queue, job, now, parent_key, parent, fields)
     queue.max_events = "10000"
     redis.call("HSET", base .. "meta", "opts.maxLenEvents", queue.max_events)
   end
+  local of_parent = parent_key and { "parentKey", parent_key, "parent", parent, unpack(fields) } or {}
   redis.call("HSET", base .. id, "name", job.name, "data", job.data, "opts", job.opts,
-    "timestamp", now, "delay", job.delay or "0", "priority", job.priority or "0",
-    "parentKey", parent_key, "parent", parent, unpack(fields))
+    "timestamp", now, "delay", job.delay or "0", "priority", job.priority or "0", unpack(of_parent))
   redis.call("XADD", queue.events, "*", "event", "added", "jobId", id, "name", job.name, "group", "1")
   if job.delay then
     -- The low 12 bits order the jobs that are due in the same millisecond.

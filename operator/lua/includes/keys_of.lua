@@ -31,6 +31,8 @@ local function keys_of(prefix, gid, queue)
     resolved = parent .. ":resolved",
     -- The latest requests of people and programs, such as a cancellation.
     records = parent .. ":records",
+    -- What to add to which queue when the group ends.
+    on_end = parent .. ":onend",
     -- The wake-up list, and the sorted set from which BullMQ moves a group to that list.
     ledger = ledger,
     parked = ledger .. ":waiting-children",

@@ -47,6 +47,7 @@ local function restore_hash(k, prefix, gid, queue, now)
   if stored[6] then redis.call("HSET", k.group, "format", stored[6]) end
   local resolved = redis.call("HLEN", k.resolved)
   if resolved > 0 then redis.call("HSET", k.group, "resolvedCount", resolved) end
+  if redis.call("EXISTS", k.on_end) == 1 then redis.call("HSET", k.group, "onEnd", 1) end
   for n, key in ipairs(undos) do undos[n] = redis.call("HGET", k.undo, key) end
   undo_mappings.restore(k, undos)
   call_in_batches("HSET", k.jobs, statuses)

@@ -21,10 +21,11 @@
 -- @include store_counts
 -- @include list_statuses
 -- @include enter_state
+-- @include add_end_jobs
 -- @include apply_retention
 local function settle(k, prefix, gid, now, request, grace)
   local group = redis.call("HMGET", k.group, "state", "totalJobs", "name", "cancelledCount", "attempt", "finishedAt",
-    "retrying", "resolvedCount")
+    "retrying", "resolvedCount", "onEnd", "onEndLeft")
   local state, total, name = group[1], tonumber(group[2]), group[3]
   local before = state
   -- A request is stored, so that it holds even if its call ended before the state changed.
@@ -76,7 +77,7 @@ local function settle(k, prefix, gid, now, request, grace)
   facts.undos_open, facts.undos_failed = undos.open, undos.failed
 
   -- A group with nothing left to undo goes through COMPENSATING to its end in one call.
-  local entered, ends = {}, tonumber(group[5]) or (group[6] and 1 or 0)
+  local entered, ended, ends = {}, {}, tonumber(group[5]) or (group[6] and 1 or 0)
   repeat
     local from = state
     state = saga.next_state(state, facts)
@@ -84,6 +85,7 @@ local function settle(k, prefix, gid, now, request, grace)
       facts.retried = nil
       entered[#entered + 1] = state
       ends = enter_state(k, prefix, gid, now, { name = name, from = from, state = state, request = request, ends = ends })
+      if saga.has_ended(state) then ended[#ended + 1] = { state = state, attempt = ends } end
     end
   until state == from
 
@@ -92,7 +94,8 @@ local function settle(k, prefix, gid, now, request, grace)
     cancelled = stored[3], undos = facts.undos, undone = undos.done, undo_failed = undos.failed, resolved = resolved },
     { counts = stored[1], revision = stored[2], owner = redis.call("HGET", k.parent, "owner"), ttl = stored[4] },
     function() return list_statuses(k, state, more) end)
-  local retention_work = 0
+  local end_jobs, retention_work = 0, 0
+  if (group[9] and #ended > 0) or group[10] then end_jobs = add_end_jobs(k, prefix, gid, now, ended, group[10] or nil) end
   if saga.has_ended(state) and not more then more, retention_work = apply_retention(k, prefix, gid, now) end
-  return state, before, more, facts.open, entered, 15 + 3 * total + retention_work
+  return state, before, more, facts.open, entered, 15 + 3 * total + 10 * end_jobs + retention_work
 end

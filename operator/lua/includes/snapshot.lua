@@ -11,7 +11,7 @@ local function snapshot(k, gid)
   local stored = { "name", "state", "createdAt", "updatedAt", "totalJobs", "cancelledCount", "revision",
     "failedJobId", "reason", "finishedAt", "undoCount", "failedAt", "failedAttempts",
     "completedCount", "failedCount", "undoneCount", "undoFailedCount", "resource", "recorded", "attempt",
-    "compensatingAt", "ttlSeconds", "deadlineSeconds", "retries", "resolvedCount" }
+    "compensatingAt", "ttlSeconds", "deadlineSeconds", "retries", "resolvedCount", "onEndError" }
   local group = { id = gid, owner = redis.call("HGET", k.parent, "owner") or names.headless, revision = "1" }
   for n, value in ipairs(redis.call("HMGET", k.group, unpack(stored))) do group[stored[n]] = value or group[stored[n]] end
   if group.recorded then

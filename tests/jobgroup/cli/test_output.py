@@ -105,6 +105,12 @@ def test_a_listing_ends_with_the_recorded_requests() -> None:
     }
 
 
+def test_a_listing_shows_why_a_job_of_on_end_is_missing() -> None:
+    lines = group_listing(group(on_end_error="job g-end-0-1 for the queue x: WRONGTYPE"))
+    shown = [" ".join(line.split()) for line in lines.splitlines()]
+    assert "onEndError job g-end-0-1 for the queue x: WRONGTYPE" in shown
+
+
 def test_a_table_has_a_column_for_every_field() -> None:
     rows = [
         job_fields(JobDetails(PAID, "charge")),

@@ -293,6 +293,25 @@ BUGS = {
         'if job[1] == sealed or redis.call("ZSCORE", base .. "completed", id) then',
         "if false then",
     ),
+    "a group that completed announces nothing": Bug(
+        "includes/complete.lua", 'group[1] ~= "ACTIVE" or group[9] or', 'group[1] ~= "ACTIVE" or'
+    ),
+    "jobs of onEnd that could not be added are forgotten": Bug(
+        "review_groups.lua", "if group.onEndLeft then return true end"
+    ),
+    "jobs of onEnd are added again and again": Bug(
+        "includes/add_end_jobs.lua", 'redis.call("HDEL", k.group, "onEndLeft", "onEndError")'
+    ),
+    "a second end announces the first one": Bug(
+        "includes/add_end_jobs.lua",
+        "names.end_job_id(gid, n - 1, each.attempt)",
+        "names.end_job_id(gid, n - 1, 1)",
+    ),
+    "a restored group announces nothing": Bug(
+        "includes/restore_hash.lua",
+        'if redis.call("EXISTS", k.on_end) == 1 then',
+        "if false then",
+    ),
     "undos are restored from default queues alone": Bug(
         "includes/restore_undos.lua",
         "undo_mappings.target(prefix, key, mapping_of(key))",

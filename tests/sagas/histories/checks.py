@@ -72,6 +72,9 @@ class Checks(Records):
         same("statuses", {name: self.seen.statuses[name] for name in statuses}, statuses)
         same("events", self.events[group.id], group.events)
         assert (state.finished_at is not None) == group.ended
+        ends = [each for each in self.seen.ends if each.startswith(f"{group.id}-end-")]
+        same("jobs of onEnd", sorted(ends), sorted(group.end_jobs))
+        assert bool(state.on_end_error) == bool(group.end_jobs_left)
         if group.state not in {"ACTIVE", "COMPLETED"}:
             suspects = {m.id for m in group.members if m.starts or m.removed}
             assert state.failed_job_id in (suspects if group.failed_first else {""})

@@ -10,6 +10,13 @@ from dataclasses import dataclass, field
 
 from tests.sagas.histories.job_model import PLACE_IN_LEDGER, Book, Job, Member, undo_of
 
+# The entries of onEnd, and the states that they match; without onEnd, no state.
+END_JOBS = {
+    "Always": {"COMPLETED", "FAILED", "FAILED_COMPENSATION"},
+    "Failed": {"FAILED"},
+    "FailedCompensation": {"FAILED_COMPENSATION"},
+}
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -24,6 +31,8 @@ class Chosen:
     replaced: AbstractSet[str] = frozenset()  # jobs in whose place is a job of somebody else
     # Queues with a list that is too long to search.
     long_queues: AbstractSet[str] = frozenset()
+    # Whether a key of the queue of the jobs of onEnd has the wrong type.
+    ends_blocked: bool = False
 
 
 @dataclass(eq=False)
@@ -54,6 +63,10 @@ class Group:
     # Whether a retry of its undos was accepted, and no call has settled it since.
     retried: bool = False
     retention_applied: bool = False
+    on_end: bool = False
+    ends: int = 0  # how often it has entered an ended state
+    end_jobs: list[str] = field(default_factory=list)
+    end_jobs_left: list[str] = field(default_factory=list)
     final_counts: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -239,6 +252,9 @@ class Group:
         for undo in (undo for undo in self.undos if not undo.forgotten):
             _correct(undo)
         self._decide(failing, request, chosen.more)
+        if not chosen.ends_blocked:
+            self.end_jobs += self.end_jobs_left
+            self.end_jobs_left = []
         if self.ended and not chosen.more and not self.retention_applied:
             self._apply_retention()
         self.unwoken = False
@@ -358,6 +374,13 @@ class Group:
     def _enter(self, state: str, event: str) -> None:
         self.state = state
         self.events.append(event)
+        self.ends += self.ended
+        if self.on_end:
+            self.end_jobs_left += [
+                f"{self.id}-end-{n}-{self.ends}"
+                for n, states in enumerate(END_JOBS.values())
+                if state in states
+            ]
 
 
 def _restored(member: Member) -> Book:

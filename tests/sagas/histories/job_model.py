@@ -15,6 +15,8 @@ PLACE_IN_LEDGER: dict[Place, Book] = {"completed": "done", "failed": "failed"}
 
 # The queue of undos that some mappings name.
 UNDOS = "undos"
+# The queue of the jobs of onEnd.
+ENDS = "ends"
 
 # How often a job may stall before stock workers fail it.
 MAX_STALLS = 1

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from jobgroup.model import names
 from jobgroup.store.replies import GroupReply, read_group, read_jobs
 from jobgroup.store.scripts import Script, load
-from tests.sagas.histories.job_model import UNDOS, Place
+from tests.sagas.histories.job_model import ENDS, UNDOS, Place
 
 LOOK = """
 local function read_group(KEYS, ARGV) READ_GROUP end
@@ -27,6 +27,8 @@ local seen = { groups = {}, members = {}, jobs = {}, books = {}, missed = {}, gh
   finished_wakeups = redis.call("ZRANGE", books .. "completed", 0, -1),
   failed_wakeups = redis.call("ZRANGE", books .. "failed", 0, -1),
   ledger_paused = redis.call("HEXISTS", books .. "meta", "paused"),
+  ends = redis.call("LRANGE", prefix .. ":ENDS:"
+    .. (redis.call("TYPE", prefix .. ":ENDS:wait").ok == "string" and "aside" or "wait"), 0, -1),
   parked = redis.call("ZRANGE", books .. "waiting-children", 0, -1, "WITHSCORES"),
   wakeups = redis.call("LRANGE", books .. "wait", 0, -1) }
 for queue, last in pairs(queues) do
@@ -122,6 +124,7 @@ class Seen:
     index: set[tuple[str, str]]  # groups, each with the queue whose index lists it
     owners: set[str]  # the queues that own groups
     events: list[tuple[str, str, Event]]
+    ends: list[str]  # the jobs of onEnd, the oldest first
 
     @property
     def stolen(self) -> set[str]:
@@ -137,7 +140,7 @@ class Looker:
     def __init__(self, redis: Redis, prefix: str, folder: Path) -> None:
         self._redis = redis
         self._prefix = prefix
-        text = LOOK.replace("UNDOS", UNDOS)
+        text = LOOK.replace("UNDOS", UNDOS).replace("ENDS", ENDS)
         for name in ("read_group", "read_jobs"):
             text = text.replace(name.upper(), load(name, folder).source)
         self._look = Script("look", text, (), ("prefix", "queues", "groups"))
@@ -167,6 +170,7 @@ def _parse(groups: list[str], seen: dict[str, Any]) -> Seen:
         stuck=set(seen["stuck"]),
         retrying=set(seen["retrying"]),
         hashed=set(seen["hashed"]),
+        ends=list(reversed(list(seen["ends"]))),
         exists=set(seen["exists"]),
         streams=set(seen["streams"]),
         paused=set(seen["paused"]),

@@ -198,6 +198,7 @@ class World(Checks):
             replaced={job.id for job in self.strays if job.hashed},
             more=more,
             long_queues=self.long_queues,
+            ends_blocked=self.ends_blocked,
         )
         group.settle(chosen, self.budget, request, patient)
 
