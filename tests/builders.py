@@ -24,6 +24,7 @@ def group(state: str = "ACTIVE", **fields: Any) -> GroupState:
         "undo_failed_count": 0,
         "failed_at": None,
         "failed_attempts": 0,
+        "on_end_error": "",
         "owner": "headless",
         "resource": "",
         "records": (),

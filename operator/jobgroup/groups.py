@@ -14,7 +14,7 @@ from typing import Any, Self
 from jobgroup.definition.answers import Answer, completion, failure
 from jobgroup.definition.lifetime import check_lifetime
 from jobgroup.definition.plan import Plan, plan_group
-from jobgroup.definition.requests import check_by
+from jobgroup.definition.requests import check_by, check_reason
 from jobgroup.definition.spec import check_group_id, generate_group_id, parse_group
 from jobgroup.errors import (
     GroupNotFoundError,
@@ -77,11 +77,13 @@ class JobGroups:
         group_id: str | None = None,
         ttl: int | None = None,
         deadline: int | None = None,
+        on_end: Sequence[Mapping[str, Any]] | None = None,
     ) -> GroupNode:
         """Create a group with all its jobs, or nothing.
 
         A driver removes the group `ttl` seconds after its end, unless its compensation failed, and
         cancels it if it still runs `deadline` seconds after its creation.
+        `on_end` are jobs to add when it ends.
         """
         group = {
             "name": name,
@@ -90,6 +92,7 @@ class JobGroups:
             "group_id": group_id,
             "ttl": ttl,
             "deadline": deadline,
+            "on_end": on_end,
         }
         (node,) = await self.add_groups([group])
         if isinstance(node, JobGroupError):
@@ -209,6 +212,44 @@ class JobGroups:
         if state is None:
             raise GroupNotFoundError(group_id)
         return state
+
+    async def retry_undos(
+        self, group_id: str, jobs: Sequence[str] | None = None, by: str = ""
+    ) -> GroupState:
+        """Retry the failed undos of a group in FAILED_COMPENSATION, which compensates again.
+
+        `jobs` are names or ids of jobs whose undos are retried; by default, all undos that failed
+        and were not resolved. Each gets all its attempts again; one that somebody removed is made
+        again. A second call while they run changes nothing.
+        """
+        if jobs is not None and not jobs:
+            raise InvalidSpecError("jobs: name at least one job, or leave jobs out for all")
+        job_ids = await self._job_ids(group_id, jobs) if jobs else []
+        try:
+            return await self.store.retry_undos(group_id, job_ids, check_by(by))
+        except InvalidGroupStateError as refusal:
+            raise InvalidGroupStateError(
+                f"Cannot retry undos of group in state {refusal}"
+            ) from None
+        except InvalidJobStateError as refusal:
+            raise InvalidJobStateError(_why_not("retry", group_id, str(refusal))) from None
+
+    async def resolve_undo(self, group_id: str, job: str, reason: str, by: str = "") -> GroupState:
+        """Resolve the undo of a job: somebody has undone the effect, or it is to stay.
+
+        `job` is a name or an id, and `reason` says what was done. An undo that failed or waits can
+        be resolved; no worker runs it after that. A second call changes nothing.
+        """
+        check_by(by), check_reason(reason)
+        (job_id,) = await self._job_ids(group_id, [job])
+        try:
+            return await self.store.resolve_undo(group_id, job_id, reason, by)
+        except InvalidGroupStateError as refusal:
+            raise InvalidGroupStateError(
+                f"Cannot resolve an undo of group in state {refusal}"
+            ) from None
+        except InvalidJobStateError as refusal:
+            raise InvalidJobStateError(_why_not("resolve", group_id, str(refusal))) from None
 
     async def remove_group(self, group_id: str) -> None:
         """Remove an ended group with its jobs, undos and keys; its id is blocked for 30 days."""
@@ -337,6 +378,14 @@ class JobGroups:
         await self.aclose()
 
 
+def _why_not(verb: str, group_id: str, detail: str) -> str:
+    """Return the sentence for a refused request about undos."""
+    job_id, _, why = detail.partition(" ")
+    if not job_id:
+        return f"Cannot {verb} undos of group {group_id}: none of the failed ones can be retried"
+    return f"Cannot {verb} the undo of job {job_id}: it {why}"
+
+
 def _only(group_id: str, job: str, ids: Sequence[str]) -> str:
     if not ids:
         raise JobNotFoundError(
@@ -361,7 +410,9 @@ def _age(older_than: float | None) -> int:
 
 
 def _plan(group: Mapping[str, Any]) -> Plan:
-    definition = parse_group(group["name"], group["jobs"], group.get("compensation"))
+    definition = parse_group(
+        group["name"], group["jobs"], group.get("compensation"), on_end=group.get("on_end")
+    )
     lifetime = check_lifetime(group.get("ttl"), group.get("deadline"), ("ttl", "deadline"))
     if given := group.get("group_id"):
         return plan_group(definition, check_group_id(given), lifetime=lifetime)

@@ -59,6 +59,15 @@ local function refuse(wanted, gid, digest, job_keys)
   return redis.error_reply("GROUPEXISTS " .. gid)
 end
 
+-- Return the keys of the members, and of the jobs that the first end of the group may add.
+local function with_end_jobs(group, job_keys)
+  local keys = { unpack(job_keys) }
+  for n, queue in ipairs(group.end_queues) do
+    keys[#keys + 1] = names.job_key(prefix, queue, names.end_job_id(group.id, n - 1, 1))
+  end
+  return keys
+end
+
 local function create_group(digest, plan)
   local group = cmsgpack.unpack(plan)
   local gid, members = group.id, group.members
@@ -69,10 +78,11 @@ local function create_group(digest, plan)
     member.id = names.job_id(gid, n - 1)
     job_keys[n] = names.job_key(prefix, member.queue, member.id)
   end
+  local new_keys = group.on_end and with_end_jobs(group, job_keys) or job_keys
 
   -- Check everything first: Redis does not roll back. Usually no key exists, so two calls are enough.
-  local taken = redis.call("EXISTS", k.tomb, unpack(owned_keys(k))) + call_in_batches("EXISTS", job_keys[1], job_keys)
-  if taken > 0 then return refuse(k, gid, digest, job_keys) end
+  local taken = redis.call("EXISTS", k.tomb, unpack(owned_keys(k))) + call_in_batches("EXISTS", new_keys[1], new_keys)
+  if taken > 0 then return refuse(k, gid, digest, new_keys) end
   for _, member in ipairs(members) do open_queue(queues, prefix, member.queue, member.delay, member.priority) end
   local owning = queues[owning_queue]
   owning.groups = owning.groups or redis.call("ZCARD", k.index)
@@ -87,6 +97,7 @@ local function create_group(digest, plan)
     statuses[#statuses + 1] = "pending"
   end
   redis.call("HSET", k.parent, as_job(group.name, now, "queue", owning_queue, unpack(group.parent)))
+  if group.on_end then redis.call("SET", k.on_end, group.on_end) end
   call_in_batches("SADD", k.open, job_keys)
   call_in_batches("HSET", k.jobs, statuses)
   if group.compensation ~= "{}" then add_last(group.fields, "cancelledCount", "0") end

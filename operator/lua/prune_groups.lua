@@ -59,14 +59,14 @@ local lowest, above = state_scores()
 lowest = lowest[state]
 local page, last = page_of(parked, cursor, math.max(score, lowest), lowest + math.min(above, now - age + 1), limit)
 local after = { member = cursor, score = score }
-for n, entry in ipairs(page) do
+for _, entry in ipairs(page) do
   -- After a group that was removed, a page begins with the first group of the same millisecond.
   local is_new = after.member == "" or is_before(after, entry)
   -- review_groups finds a group that cannot be read.
   local ok, left = pcall(is_new and prune or tostring, entry.member)
   if ok and left == true then
     -- The next page begins with this group.
-    if n == 1 then cursor, score = entry.member, entry.score - 1 end
+    if cursor == "" then cursor, score = entry.member, entry.score - 1 end
     last = false
     break
   end

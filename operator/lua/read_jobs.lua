@@ -6,9 +6,11 @@
   ARGV[2] gid     id of the group
 
   Returns  nothing if there is no such group, or JSON with one list for each of jobKey, queueName, jobId,
-           status and undo, which is empty, pending, completed or failed; and for undoQueue, which is the queue
-           of an undo that was added, if one of them is not in the queue <queueName>:compensation; and for answer,
-           which is the digest of the answer that finished the member, if one was accepted. One object for each member would be half as large again, and take half as long again in Redis and twice as long in Python.
+           status and undo, which is empty, pending, completed, failed or resolved; for undoQueue, which is the
+           queue of an undo that was added, if one of them is not in its default queue; for answer,
+           which is the digest of the answer that finished the member, if one was accepted; and for resolvedBy and
+           resolvedReason, if an undo was resolved. One object for each member would be half as large again, and take
+           half as long again in Redis and twice as long in Python.
   Errors   NEWERFORMAT
 ]]
 -- @include find_group
@@ -22,6 +24,10 @@ if problem == "NEWERFORMAT" then return redis.error_reply("NEWERFORMAT " .. gid)
 if problem then return false end
 local seen, undo_keys = {}, {}
 local undo_ledger = redis.call("HGETALL", k.undo)
+-- Most groups have no undos.
+local resolved = #undo_ledger > 0 and redis.call("HGETALL", k.resolved) or {}
+local resolutions, resolved_by, resolved_reasons = {}, {}, {}
+for i = 1, #resolved, 2 do resolutions[resolved[i]] = cjson.decode(resolved[i + 1]) end
 for i = 1, #undo_ledger, 2 do
   -- The name of the group may be any text.
   if undo_ledger[i] ~= "name" then undo_keys[undo_ledger[i + 1]] = undo_ledger[i] end
@@ -45,6 +51,7 @@ for i = 1, #statuses, 2 do
   elseif status ~= "cancelled" then
     status = "failed"
   end
+  local n = #ids + 1
   local undo, undo_queue = "", ""
   if #undo_ledger > 0 then
     local default_key = names.job_key(prefix, names.undo_queue(queue), names.undo_id(id))
@@ -59,11 +66,14 @@ for i = 1, #statuses, 2 do
     elseif redis.call("HEXISTS", k.undo, undo_key) == 1 then
       undo = "failed"
     end
+    local resolution = undo == "failed" and resolutions[undo_key]
+    if resolution then undo = "resolved" end
+    resolved_by[n], resolved_reasons[n] = resolution and resolution.by or "", resolution and resolution.reason or ""
   end
-  local n = #ids + 1
   job_keys[n], queues[n], ids[n], job_statuses[n], undos[n] = key, queue, id, status, undo
   undo_queues[n] = undo_queue
   if k.has_answers then answers[n] = answer_to(key) end
 end
 return cjson.encode({ jobKey = job_keys, queueName = queues, jobId = ids, status = job_statuses, undo = undos,
-  undoQueue = names_queue and undo_queues or nil, answer = k.has_answers and answers or nil })
+  undoQueue = names_queue and undo_queues or nil, answer = k.has_answers and answers or nil,
+  resolvedBy = #resolved > 0 and resolved_by or nil, resolvedReason = #resolved > 0 and resolved_reasons or nil })

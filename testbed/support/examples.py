@@ -1,4 +1,4 @@
-"""examples/order-fulfilment: its workers, run with the BullMQ installed here, and its books."""
+"""The examples: their workers, run with the BullMQ installed here, and the books of the orders."""
 
 import shutil
 import sys
@@ -11,6 +11,7 @@ from testbed.servers.stock import CLIENTS
 from testbed.support.resources import manifest
 
 ORDERS = ROOT / "examples" / "order-fulfilment"
+CLOUD_EVENTS = ROOT / "examples" / "cloudevents"
 # The content of the shop's books once order.yaml is fulfilled; refused orders leave nothing.
 BOOKS = {
     "payments": {"pay-123": "99.99"},
@@ -43,9 +44,9 @@ def with_images(file: str, **images: str) -> str:
     return text
 
 
-def node_worker(folder: Path) -> list[str]:
+def node_worker(folder: Path, example: Path = ORDERS) -> list[str]:
     """Return the command of the Node worker, copied to a folder with its node_modules."""
-    shutil.copy(ORDERS / "worker.mjs", folder)
+    shutil.copy(example / "worker.mjs", folder)
     packages = folder / "node_modules"
     packages.mkdir()
     (packages / "bullmq").symlink_to(CLIENTS / "node_modules" / "bullmq6")
@@ -53,6 +54,6 @@ def node_worker(folder: Path) -> list[str]:
     return [str(node()), str(folder / "worker.mjs")]
 
 
-def python_worker() -> list[str]:
+def python_worker(example: Path = ORDERS) -> list[str]:
     """Return the command of the Python worker."""
-    return [sys.executable, str(ORDERS / "worker.py")]
+    return [sys.executable, str(example / "worker.py")]

@@ -44,7 +44,7 @@ WORKERS = {"docs/guide.md": ["flights.mjs", "hotels.py"], "docs/nodejs.md": ["re
 NUMBERS = {"docs/workerpool.md"}
 ENDLESS = re.compile(
     r"jobgroup drive(?! --once)|--watch|kopf run"
-    r"|^node (worker|events|behind-sentinel|on-cluster)\.mjs"
+    r"|^node (worker|events|alerts|behind-sentinel|on-cluster)\.mjs"
 )
 # Commands that need a container engine or pods; tests/e2e/test_readme.py runs them, or tests below
 # check their arguments.
@@ -338,10 +338,11 @@ def test_the_policy_restricts_a_namespace_to_its_own_queues(shop: Parts) -> None
     (policy,) = [block.text for block in blocks("yaml") if block.file == "queues.yaml"]
     resources = Resources(shop.api, "default")
 
-    def refusal(*queues: str, undo: str = "") -> str:
+    def refusal(*queues: str, undo: str = "", end: str = "") -> str:
         jobs = [{"name": queue, "queueName": queue} for queue in queues]
         undos = {queues[0]: {"name": "undo", "queueName": undo}} if undo else None
-        order = json.dumps(manifest("order", *jobs, undos=undos))
+        ends = {"onEnd": [{"name": "told", "queueName": end}]} if end else {}
+        order = json.dumps(manifest("order", *jobs, undos=undos, **ends))
         try:
             resources.kubectl("create", "--dry-run=server", "-f", "-", stdin=order)
         except KubectlError as error:
@@ -355,7 +356,8 @@ def test_the_policy_restricts_a_namespace_to_its_own_queues(shop: Parts) -> None
         assert sentence in refusal("default.payments", "default-two.payments")
         assert refusal("default.payments", "default.stock") == ""
         assert sentence in refusal("default.payments", undo="shop.refunds")
-        assert refusal("default.payments", undo="default.refunds") == ""
+        assert sentence in refusal("default.payments", end="shop.alerts")
+        assert refusal("default.payments", undo="default.refunds", end="default.alerts") == ""
     finally:
         shop.api.kubectl("delete", "-f", "-", stdin=policy)
         wait_for(lambda: refusal("payments") == "")

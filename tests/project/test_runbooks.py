@@ -41,8 +41,14 @@ VALUES = {
 PROBE = "handlers.probe"
 # The groups that the commands name.
 SHIPPED = {"name": "ship", "queueName": "shipping"}
+PAID = {"name": "pay", "queueName": "payments"}
 GROUP_ID = "order-127"
-GROUP = {"name": "order", "groupId": GROUP_ID, "jobs": [SHIPPED]}
+GROUP = {
+    "name": "order",
+    "groupId": GROUP_ID,
+    "jobs": [SHIPPED, PAID],
+    "compensation": {"ship": {"name": "recall", "queueName": "cancellations"}},
+}
 
 
 @pytest.fixture
@@ -92,14 +98,24 @@ def test_each_command_in_a_pod_runs_with_the_settings_of_the_chart(pod: dict[str
     assert {match[1] for match in found} == {NAMESPACE}
     assert {match[2] for match in found} == {f"deployment/{RELEASE}"}
     verbs = {match[3].split()[3]: match[3] for match in found}
-    assert verbs.keys() == {"drive", "jobs", "list", "remove"}
+    assert verbs.keys() == {"drive", "jobs", "list", "remove", "resolve", "retry-undos", "show"}
     added = run(pod, "python3 -m jobgroup add -", stdin=json.dumps(GROUP))
     assert (added.returncode, added.stderr) == (0, "")
     for verb in ("drive", "jobs", "list"):
         done = run(pod, verbs[verb])
         assert (verb, done.returncode, done.stderr) == (verb, 0, "")
     assert "\norder-127 " in run(pod, "python3 -m jobgroup list ACTIVE").stdout
-    assert run(pod, "python3 -m jobgroup cancel order-127").returncode == 0
+    # Without workers: somebody answers the jobs, and loses the undo.
+    for answer in ("complete order-127 ship", "fail order-127 pay --reason declined"):
+        assert run(pod, f"python3 -m jobgroup {answer}").returncode == 0
+    run(pod, verbs["drive"])
+    url, ca = Path(pod["REDIS_URL_FILE"]).read_text(), pod["REDIS_CA_FILE"]
+    with Redis.from_url(url, password=PASSWORD, ssl_ca_certs=ca) as redis:
+        assert redis.delete("bull:cancellations:order-127-0-undo", "bull:cancellations:wait") == 2
+    run(pod, verbs["drive"])
+    assert "order-127-0-undo" in run(pod, verbs["show"]).stdout
+    assert "order-127 order COMPENSATING: " in run(pod, verbs["retry-undos"]).stdout
+    assert ", 0/1 undone, 1 resolved" in run(pod, verbs["resolve"]).stdout
     assert run(pod, verbs["remove"]).stdout == "order-127 REMOVED\n"
 
 

@@ -33,6 +33,8 @@ from jobgroup.cli.verbs import (
     follow,
     jobs,
     remove,
+    resolve,
+    retry_undos,
     show,
 )
 from jobgroup.definition.spec import check_group_id
@@ -43,7 +45,7 @@ from jobgroup.store.connection import RedisError, is_transient
 from jobgroup.store.settings import SettingsError, read_redis_settings, seconds_setting
 
 # The verbs of which the group keeps a record.
-REQUESTS = (cancel, complete, fail)
+REQUESTS = (cancel, complete, fail, retry_undos, resolve)
 NO_REDIS, INTERRUPTED, NO_READER = 3, 130, 141
 
 DESCRIPTION = """\
@@ -106,7 +108,7 @@ def parse(argv: Sequence[str] | None) -> Namespace:
 
     def verb(run: Callable[[JobGroups, Namespace], Awaitable[int]], text: str) -> ArgumentParser:
         made = verbs.add_parser(
-            run.__name__.rstrip("_"),
+            run.__name__.rstrip("_").replace("_", "-"),
             help=text,
             description=f"{text[0].upper()}{text[1:]}.",
             allow_abbrev=False,
@@ -121,7 +123,7 @@ def parse(argv: Sequence[str] | None) -> Namespace:
         "file",
         metavar="FILE",
         help="YAML or JSON, or - for standard input; each document is {name, jobs, compensation,"
-        " groupId} or a JobGroup manifest",
+        " onEnd, groupId} or a JobGroup manifest",
     )
     ids = adding.add_mutually_exclusive_group()
     ids.add_argument(
@@ -163,11 +165,20 @@ def parse(argv: Sequence[str] | None) -> Namespace:
         (cancel, "cancel a group: drop its pending jobs and undo its completed jobs"),
         (complete, "complete a pending job without a worker"),
         (fail, "let a pending job fail for good without a worker"),
+        (retry_undos, "retry the failed undos of a group, each with all its attempts"),
+        (resolve, "resolve an undo that failed or waits: its effect was undone by hand, or stays"),
         (remove, "remove an ended group and its jobs; its id cannot be used again for 30 days"),
         (follow, "show a group after each change until it ends"),
     ):
         made = verb(run, text)
         made.add_argument("id", metavar="ID", help="id of the group")
+        if run is retry_undos:
+            text = "retry only the undo of this job, given by its name or id; may be repeated"
+            made.add_argument("--job", action="append", help=text)
+        if run is resolve:
+            made.add_argument("job", metavar="JOB", help="name or id of the job")
+            text = "what was done about the effect of the job"
+            made.add_argument("--reason", required=True, metavar="TEXT", help=text)
         if run in REQUESTS:
             made.add_argument(
                 "--by", default=login_name(), help="who asks for it (default: your login name)"

@@ -23,7 +23,7 @@ from jobgroup.errors import InvalidSpecError
 from jobgroup.resource.jobgroup_spec import JobGroupSpec, Settings
 from jobgroup.resource.kinds import API_VERSION, JOBGROUP
 
-_PLAIN = {"name", "jobs", "compensation", "groupId", "ttlSeconds", "deadlineSeconds"}
+_PLAIN = {"name", "jobs", "compensation", "onEnd", "groupId", "ttlSeconds", "deadlineSeconds"}
 # The fields of a manifest that mean the same as a field of a plain definition.
 _SAME = {"ttlSeconds": "ttlSecondsAfterFinished", "deadlineSeconds": "activeDeadlineSeconds"}
 _MANIFEST = {"apiVersion", "kind", "metadata", "spec", "status"}
@@ -66,7 +66,11 @@ def _plan(document: Any, group_id: str | None, new_id: bool) -> Plan:
     # parse_group and check_group_id validate the values of these fields.
     fields: dict[str, Any] = {**dict.fromkeys(_PLAIN), **_definition(document)}
     group = parse_group(
-        fields["name"], fields["jobs"] or [], fields["compensation"], fields.get("default_name")
+        fields["name"],
+        fields["jobs"] or [],
+        fields["compensation"],
+        fields.get("default_name"),
+        fields["onEnd"],
     )
     lifetime = check_lifetime(
         fields["ttlSeconds"],

@@ -13,6 +13,10 @@ from jobgroup.resource.requests import why
 from jobgroup.resource.status import failure_line, failure_message
 
 BAR = 20
+# Fields of a job that few jobs have, and that a table has no column for.
+_NO_COLUMN = ("undoQueue", "answer", "resolvedBy", "resolvedReason")
+# Fields of a group that are not listed while they have these values, which most groups have.
+_USUAL = {"compensatingAt": None, "retries": 0, "resolvedCount": 0, "attempt": 1}
 MAX_REASON = 1024
 
 
@@ -24,6 +28,8 @@ def program() -> str:
 def group_fields(group: GroupState) -> dict[str, Any]:
     """Return all fields of a group, with the names of its hash in Redis."""
     fields = _fields(group)
+    if not group.on_end_error:
+        del fields["onEndError"]
     times = {
         name: time_of(value) for name, value in fields.items() if name.endswith("At") and value
     }
@@ -34,7 +40,7 @@ def group_fields(group: GroupState) -> dict[str, Any]:
 def job_fields(details: JobDetails) -> dict[str, Any]:
     """Return the fields of a job for a table; the key is last because it is long."""
     fields = {"name": details.name, **_fields(details.job)}
-    del fields["undoQueue"], fields["answer"]
+    fields = {name: value for name, value in fields.items() if name not in _NO_COLUMN}
     return {"jobId": "", "name": "", "queueName": "", "status": "", "undo": "", **fields}
 
 
@@ -42,15 +48,35 @@ def job_object(details: JobDetails) -> dict[str, Any]:
     """Return the fields of a job, and why it and its undo failed, for a program."""
     failures = {"failure": details.failure, "undoFailure": details.undo_failure}
     objects = {name: failure and _fields(failure) for name, failure in failures.items()}
-    return {**job_fields(details), "undoQueue": details.job.undo_queue, **objects}
+    rest = {name: value for name, value in _fields(details.job).items() if name in _NO_COLUMN}
+    return {**job_fields(details), **rest, **objects}
 
 
 def failure_lines(jobs: Sequence[JobDetails]) -> list[str]:
-    """Return a line for each failure of a job or of an undo, and the number of unread ones."""
+    """Return a line for each failure of a job or of an undo, and for each resolved undo.
+
+    Another line has the number of failures that were not read.
+    """
     found = [each for job in jobs for each in (job.failure, job.undo_failure) if each]
-    lines = [_failure_line(each) for each in found]
+    lines = [*map(_failure_line, found), *(_resolution_line(job) for job in _resolved(jobs))]
     unread = sum((job.job.status, job.job.undo).count("failed") for job in jobs) - len(found)
     return [*lines, f"{unread} more failures are not listed"] if unread else lines
+
+
+def undo_lines(jobs: Sequence[JobDetails]) -> list[str]:
+    """Return a line for each failed undo that was read, and for each resolved one."""
+    failed = [_failure_line(job.undo_failure) for job in jobs if job.undo_failure]
+    return [*failed, *(_resolution_line(job) for job in _resolved(jobs))]
+
+
+def _resolved(jobs: Sequence[JobDetails]) -> list[JobDetails]:
+    return [job for job in jobs if job.job.undo == "resolved"]
+
+
+def _resolution_line(details: JobDetails) -> str:
+    job = details.job
+    by = f" by {job.resolved_by}" if job.resolved_by else ""
+    return printable(f"{names.undo_id(job.job_id)} was resolved{by}: {job.resolved_reason}")
 
 
 def _failure_line(failure: JobFailure) -> str:
@@ -64,6 +90,7 @@ def group_line(group: GroupState) -> str:
     counts += [f"{group.failed_count} failed"] if group.failed_count else []
     counts += [f"{group.cancelled_count} cancelled"] if group.cancelled_count else []
     counts += [f"{group.undone_count}/{group.undo_count} undone"] if group.undo_count else []
+    counts += [f"{group.resolved_count} resolved"] if group.resolved_count else []
     counts += [f"{group.undo_failed_count} not undone"] if group.undo_failed_count else []
     cause = f" ({_cause(group)})" if group.reason else ""
     return printable(
@@ -82,7 +109,9 @@ def live_line(group: GroupState, width: int) -> str:
 
 def group_listing(group: GroupState) -> str:
     """Return the fields of a group, one per line, and then its recorded requests."""
-    fields = {name: value for name, value in group_fields(group).items() if name != "records"}
+    fields = group_fields(group)
+    del fields["records"]
+    fields = {name: value for name, value in fields.items() if _USUAL.get(name, fields) != value}
     return "\n".join([_listing(fields), *map(_record_line, group.records)])
 
 

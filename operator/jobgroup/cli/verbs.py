@@ -22,6 +22,7 @@ from jobgroup.cli.output import (
     live_line,
     program,
     table,
+    undo_lines,
 )
 from jobgroup.errors import GroupExistsError, GroupNotFoundError, GroupRemovedError
 from jobgroup.model.snapshot import GroupState
@@ -56,7 +57,11 @@ def is_taken(refusal: JobGroupError) -> bool:
 
 
 async def show(groups: JobGroups, args: Namespace) -> int:
-    say(render(args, await state_of(groups, args.id), group_listing))
+    group = await state_of(groups, args.id)
+    lines = [render(args, group, group_listing)]
+    if args.output == "text" and group.undo_failed_count + group.resolved_count:
+        lines += undo_lines(await groups.get_job_details(args.id))
+    say("\n".join(lines))
     return OK
 
 
@@ -72,6 +77,15 @@ async def jobs(groups: JobGroups, args: Namespace) -> int:
 
 async def cancel(groups: JobGroups, args: Namespace) -> int:
     return tell_given_up(args, await groups.cancel_group(args.id, args.by))
+
+
+async def retry_undos(groups: JobGroups, args: Namespace) -> int:
+    return tell_given_up(args, await groups.retry_undos(args.id, args.job, args.by))
+
+
+async def resolve(groups: JobGroups, args: Namespace) -> int:
+    group = await groups.resolve_undo(args.id, args.job, args.reason, args.by)
+    return tell_given_up(args, group)
 
 
 def tell_given_up(args: Namespace, group: GroupState) -> int:

@@ -90,13 +90,19 @@ def _spec() -> Schema:
     fields = spec["properties"]
     jobs, compensation = fields["jobs"], fields["compensation"]
     job, undo = jobs["items"], compensation["additionalProperties"]
+    on_end = fields["onEnd"]
+    end_job = on_end["items"]
 
     # With these defaults, rules treat a missing field as an empty one and its removal as a change.
     jobs["default"], compensation["default"] = [], {}
     jobs |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     # A job has one writer, and the owners of each field of 2,000 jobs would fill the object.
-    for mapping in (job, job["properties"]["opts"], compensation, undo["properties"]["opts"]):
+    opts = [each["properties"]["opts"] for each in (job, undo, end_job)]
+    for mapping in (job, compensation, *opts):
         mapping["x-kubernetes-map-type"] = "atomic"
+    # Ids of jobs contain the place of their entry.
+    on_end["x-kubernetes-list-type"] = "atomic"
+    end_job["properties"]["queueName"]["maxLength"] = MAX_QUEUE_NAME
     job["properties"]["queueName"]["maxLength"] = MAX_QUEUE_NAME
     undo["properties"]["queueName"]["maxLength"] = MAX_UNDO_QUEUE
 
@@ -106,12 +112,14 @@ def _spec() -> Schema:
     answer = fields["complete"]["additionalProperties"]
     answer["not"] = {"required": ["returnValue", "failed"]}
     answer["x-kubernetes-map-type"] = "atomic"
+    no_end_jobs = _refuse(end_job["properties"]["opts"], JobOptions, "a job of onEnd")
     spec[RULES] = [
         *rules.SPEC,
         *rules.VERBS,
         # These two have messages of their own.
         rules.refused_job_options([name for name in no_jobs if name not in ("parent", "group")]),
         rules.refused_undo_options(no_undos),
+        rules.refused_end_options(no_end_jobs),
     ]
     fields["cancel"][RULES] = rules.CANCEL
     return spec

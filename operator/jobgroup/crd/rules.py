@@ -113,6 +113,17 @@ SPEC: list[Rule] = [
         " + k + '\": the queue \"' + undo.queueName + '\" is reserved')[0]",
         fieldPath=".compensation",
     ),
+    on_create(
+        f"!has(self.onEnd) || self.onEnd.all(j, j.queueName != '{LEDGER_QUEUE}')",
+        message=f'onEnd: the queue "{LEDGER_QUEUE}" is reserved',
+        fieldPath=".onEnd",
+    ),
+    {
+        "rule": "has(self.onEnd) == has(oldSelf.onEnd)"
+        " && (!has(self.onEnd) || self.onEnd == oldSelf.onEnd)",
+        "message": _fixed("onEnd"),
+        "fieldPath": ".onEnd",
+    },
     # A rule of the optional field itself would not be evaluated when the field is added or removed.
     {
         "rule": "has(self.name) == has(oldSelf.name)"
@@ -166,6 +177,18 @@ def refused_undo_options(options: Sequence[str]) -> Rule:
         messageExpression=f"self.compensation.transformList(k, undo, {found}, 'Compensation \"' + k"
         f" + '\": opts.' + ({_first(options, 'undo')}) + ' is not an option of an undo')[0]",
         fieldPath=".compensation",
+    )
+
+
+def refused_end_options(options: Sequence[str]) -> Rule:
+    """Return a rule that refuses these options of jobs of onEnd by name."""
+    found = _found(options, "j")
+    return on_create(
+        f"(!has(self.onEnd) || !self.onEnd.exists(j, {found}))",
+        message="A job of onEnd has an option that is not supported",
+        messageExpression=f"[self.onEnd.filter(j, {found})[0]].map(j, 'onEnd \"' + j.name"
+        f" + '\": opts.' + ({_first(options, 'j')}) + ' is not an option of a job of onEnd')[0]",
+        fieldPath=".onEnd",
     )
 
 

@@ -2,8 +2,8 @@
 
 A digest is `v1:` and the SHA-256 of the definition as canonical JSON (RFC 8785), in base64 without
 padding: Redis stores texts of up to 64 bytes compactly, and hexadecimal digits would be longer. It
-covers the jobs, the compensation and a name that the user gave. It does not cover the group id, the
-owner, a name that was derived from a resource, or how the plan is packed. Pure.
+covers the jobs, the compensation, onEnd and a name that the user gave. It does not cover the group
+id, the owner, a name that was derived from a resource, or how the plan is packed. Pure.
 
 There is one departure from RFC 8785: an integer beyond 2^53 is written with all its digits.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 from jobgroup.definition.options import RetryOptions, undo_options
 from jobgroup.definition.slices import Sliced, finish, slices
-from jobgroup.definition.spec import Compensation, Group, Job, own_undo_queues
+from jobgroup.definition.spec import Compensation, EndJob, Group, Job, own_undo_queues
 
 VERSION = "v1:"
 
@@ -34,6 +34,9 @@ _JOB_DEFAULTS: dict[str, Any] = {
 }
 _UNDO_DEFAULTS: dict[str, Any] = undo_options(RetryOptions()).model_dump()
 NO_SIZES: Mapping[str, int] = MappingProxyType({})
+# BullMQ itself applies the retention of these jobs, and the worker decides it if it is omitted.
+_END_DEFAULTS = {name: _JOB_DEFAULTS[name] for name in ("delay", "priority", "lifo")}
+_END_WHEN = EndJob.model_fields["when"].default
 _WHEN = Compensation.model_fields["when"].default
 
 _write_sorted = json.JSONEncoder(
@@ -84,6 +87,8 @@ def _given(
         }
     if group.explicit_name:
         given["name"] = group.name
+    if group.onEnd:
+        given["onEnd"] = _end_jobs(group)
     return given
 
 
@@ -93,7 +98,7 @@ def _join_slices(
     slices_of_undos: Sequence[Sequence[tuple[str, Compensation]]],
 ) -> Sliced[bytes]:
     """Return what a group is as canonical JSON; the keys are in the order that it requires."""
-    undos, jobs, name, queues = [], [], b"", own_undo_queues(group)
+    undos, jobs, queues = [], [], own_undo_queues(group)
     for some in slices_of_undos:
         given = {name: _undo(undo, queues.get(name)) for name, undo in some}
         undos.append(canonical_json(given)[1:-1])
@@ -102,9 +107,11 @@ def _join_slices(
         jobs.append(canonical_json([_job(job) for job in each])[1:-1])
         yield
     compensation = b'"compensation":{%b},' % b",".join(undos) if undos else b""
-    if group.explicit_name:
-        name = b"," + canonical_json({"name": group.name})[1:-1]
-    return b'{%b"jobs":[%b]%b}' % (compensation, b",".join(jobs), name)
+    rest: dict[str, Any] = {"name": group.name} if group.explicit_name else {}
+    if group.onEnd:
+        rest["onEnd"] = _end_jobs(group)
+    others = b"," + canonical_json(rest)[1:-1] if rest else b""
+    return b'{%b"jobs":[%b]%b}' % (compensation, b",".join(jobs), others)
 
 
 def canonical_json(value: Mapping[str, Any] | list[Any]) -> bytes:
@@ -175,6 +182,19 @@ def _undo(undo: Compensation, queue: str | None) -> dict[str, Any]:
     _add_options(given, undo.opts, _UNDO_DEFAULTS)
     if undo.when != _WHEN:
         given["when"] = undo.when
+    return given
+
+
+def _end_jobs(group: Group) -> list[dict[str, Any]]:
+    return [_end_job(each) for each in group.onEnd]
+
+
+def _end_job(job: EndJob) -> dict[str, Any]:
+    given: dict[str, Any] = {"name": job.name, "queueName": job.queueName}
+    _add_data(given, job.data)
+    _add_options(given, job.opts, _END_DEFAULTS)
+    if job.when != _END_WHEN:
+        given["when"] = job.when
     return given
 
 

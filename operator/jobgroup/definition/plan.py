@@ -17,7 +17,7 @@ from jobgroup.definition.digest import digest_in_slices
 from jobgroup.definition.lifetime import UNLIMITED, Lifetime
 from jobgroup.definition.options import NO_OPTIONS, JobOptions, Keep, Retention, RetryOptions
 from jobgroup.definition.slices import Pace, Sliced, finish
-from jobgroup.definition.spec import Compensation, Group, Job, own_undo_queues
+from jobgroup.definition.spec import Compensation, EndJob, Group, Job, own_undo_queues
 from jobgroup.errors import InvalidSpecError
 from jobgroup.model import names
 
@@ -28,8 +28,10 @@ _PLAIN = frozenset({str, bool, type(None)})
 _LARGE = 2**63
 _PLAIN_CONTAINERS = frozenset({dict, list, tuple})
 
-# Drivers that know only lower formats would look for undos in the default queue.
-_UNDO_QUEUES = ("format", "2")
+# The format of groups with undos in other than default queues, where drivers that know only format
+# 1 would not look for them, or with onEnd, whose jobs these drivers would not add.
+_FORMAT = ("format", "2")
+MAX_END_DATA = 64 * 1024
 MAX_PAYLOAD = 10 * 1024 * 1024
 # Each call that adds undos reads all mappings of the group. With 2,000 of them and this size, it
 # takes Redis 20 to 30 ms. One undo with the largest payload is still allowed.
@@ -92,25 +94,29 @@ def plan_in_slices(
     fields += lifetime.fields()
     if lifetime.ttl is not None:
         parent += "ttlSeconds", lifetime.ttl
-    if own_undo_queues(group):
-        parent += _UNDO_QUEUES
-        fields += _UNDO_QUEUES
+    if own_undo_queues(group) or group.onEnd:
+        parent += _FORMAT
+        fields += _FORMAT
     if undos:
         fields += "undos", to_json([places.get(job.name, 0) for job in group.jobs])
     if retention := _retention(group.jobs, ids):
         parent += "retention", to_json(retention)
     yield
-    packed = pack(
-        {
-            "id": group_id,
-            "name": group.name,
-            "compensation": b"{" + b",".join(undos.values()) + b"}",
-            "members": members,
-            "parent": parent,
-            "fields": fields,
-            **({} if lifetime.deadline is None else {"deadline": lifetime.deadline}),
-        }
-    )
+    plan: dict[str, Any] = {
+        "id": group_id,
+        "name": group.name,
+        "compensation": b"{" + b",".join(undos.values()) + b"}",
+        "members": members,
+        "parent": parent,
+        "fields": fields,
+    }
+    if lifetime.deadline is not None:
+        plan["deadline"] = lifetime.deadline
+    if group.onEnd:
+        fields += "onEnd", "1"
+        plan["on_end"] = _data_to_json([_end_job(n, job) for n, job in enumerate(group.onEnd)])
+        plan["end_queues"] = [job.queueName for job in group.onEnd]
+    packed = pack(plan)
     yield
     return Plan(group_id, group.name, packed, digest, ids)
 
@@ -190,6 +196,23 @@ def _member(job: Job, tag: str) -> dict[str, Any]:
     if opts.lifo:
         member["lifo"] = True
     return member
+
+
+def _end_job(index: int, job: EndJob) -> dict[str, Any]:
+    """Return an entry of onEnd as lua/includes/add_end_jobs.lua reads it."""
+    data = _data_to_json(job.data)
+    if len(data) > MAX_END_DATA:
+        size = -(-len(data) // 1024)
+        raise InvalidSpecError(f"onEnd[{index}].data has {size} KB; the limit is 64 KB")
+    places = job.opts.model_dump(include={"delay", "priority", "lifo"})
+    return {
+        "when": job.when,
+        "queue": job.queueName,
+        "name": job.name,
+        "opts": to_json({"attempts": 0, **_stock_options(job.opts)}),
+        "data": data.decode(),
+        **{name: value for name, value in places.items() if value},
+    }
 
 
 def _check_size(size: int) -> None:

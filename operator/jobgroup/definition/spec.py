@@ -30,6 +30,7 @@ from jobgroup.errors import (
 from jobgroup.model import names
 
 MAX_JOBS = 2000
+MAX_END_JOBS = 10
 
 # A group's id becomes part of keys below `_jobgroups:`, where BullMQ and this project have others,
 # and of `{queue}:groups:{id}`, which must not look like a key of a job with the id `groups`: BullMQ
@@ -42,6 +43,8 @@ RESERVED_IDS = frozenset((
     "waiting-children",
 ))
 # fmt: on
+# With `-<n>`, the id of a member, it would be the id of a job of onEnd of another group.
+_LIKE_END_JOB = re.compile(rf"{names.END_JOB}[0-9]+$")
 _GROUP_ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
@@ -102,12 +105,36 @@ class Compensation(Model):
         return opts
 
 
+class EndJob(Model):
+    """A job that is added when the group ends."""
+
+    when: Literal["Always", "Completed", "Failed", "FailedCompensation"] = Field(
+        default="Always",
+        description="The state in which the group ends: COMPLETED, FAILED or FAILED_COMPENSATION."
+        " Always means each of them.",
+    )
+    queueName: QueueName = Field(  # noqa: N815
+        description="The BullMQ queue of the job. _jobgroups is reserved."
+    )
+    name: Name = Field(description="The name of the job, as its worker sees it.")
+    data: Any = Field(
+        default_factory=dict,
+        description="The field data in the data of the job: any JSON, at most 64 KB. Defaults to"
+        " {}.",
+    )
+    opts: JobOptions = Field(
+        default=NO_OPTIONS,
+        description="BullMQ options; an omitted one has the default of BullMQ.",
+    )
+
+
 class Group(Model):
     """The definition of a group."""
 
     name: Name
     jobs: tuple[Job, ...]
     compensation: dict[str, Compensation] = Field(default_factory=dict)
+    onEnd: tuple[EndJob, ...] = ()  # noqa: N815
     # Whether the user gave the name. If not, it is that of the resource.
     explicit_name: bool = True
 
@@ -122,12 +149,13 @@ def parse_group(
     jobs: Sequence[Mapping[str, Any]],
     compensation: Mapping[str, Any] | None = None,
     default_name: str | None = None,
+    on_end: Sequence[Mapping[str, Any]] | None = None,
 ) -> Group:
     """Return the validated definition; raise InvalidSpecError with the first error.
 
     The default name, which is that of a resource, is used if the user gave none.
     """
-    return finish(parse_group_in_slices(name, jobs, compensation, default_name))
+    return finish(parse_group_in_slices(name, jobs, compensation, default_name, on_end))
 
 
 def parse_group_in_slices(
@@ -135,16 +163,10 @@ def parse_group_in_slices(
     jobs: Sequence[Mapping[str, Any]],
     compensation: Mapping[str, Any] | None,
     default_name: str | None,
+    on_end: Sequence[Mapping[str, Any]] | None = None,
 ) -> Sliced[Group]:
     """Return what parse_group returns; take breaks."""
-    if not isinstance(jobs, Sequence) or isinstance(jobs, str):
-        raise InvalidSpecError("jobs: Input should be a list")
-    if not jobs:
-        raise EmptyGroupError
-    if len(jobs) > MAX_JOBS:
-        raise InvalidSpecError(f"jobs: {len(jobs)} jobs exceed the limit of {MAX_JOBS} in a group")
-    if compensation is not None and not isinstance(compensation, Mapping):
-        raise InvalidSpecError("compensation: Input should be a mapping")
+    _check_kinds(jobs, compensation, on_end)
     _check_membership(jobs)
     if compensation:
         _check_names(jobs, compensation)
@@ -157,22 +179,40 @@ def parse_group_in_slices(
                 "name": name if explicit else default_name,
                 "jobs": tuple(jobs),
                 "compensation": dict(compensation or {}),
+                "onEnd": tuple(on_end or ()),
                 "explicit_name": explicit,
             }
         )
     except ValidationError as error:
         is_final = not may_be_newer(error)
         raise InvalidSpecError(validation_error(error), is_final) from None
-    for n, job_spec in enumerate(group.jobs):
-        _check_queue(f"jobs[{n}]", job_spec.queueName)
-    for key, undo in group.compensation.items():
-        _check_queue(f"compensation.{key}", undo.queueName)
+    _check_queues(group)
     return group
 
 
-def _check_queue(where: str, queue: str | None) -> None:
-    if queue in RESERVED_QUEUES:
-        raise InvalidSpecError(f'{where}.queueName: "{queue}" is reserved')
+def _check_kinds(jobs: Any, compensation: Any, on_end: Any) -> None:
+    """Raise if a part of a definition is no list or no mapping, or has too many entries."""
+    for field, given in (("jobs", jobs), ("onEnd", () if on_end is None else on_end)):
+        if not isinstance(given, Sequence) or isinstance(given, str):
+            raise InvalidSpecError(f"{field}: Input should be a list")
+    if not jobs:
+        raise EmptyGroupError
+    if len(jobs) > MAX_JOBS:
+        raise InvalidSpecError(f"jobs: {len(jobs)} jobs exceed the limit of {MAX_JOBS} in a group")
+    if compensation is not None and not isinstance(compensation, Mapping):
+        raise InvalidSpecError("compensation: Input should be a mapping")
+    if len(on_end or ()) > MAX_END_JOBS:
+        raise InvalidSpecError(f"onEnd: at most {MAX_END_JOBS} entries")
+
+
+def _check_queues(group: Group) -> None:
+    """Raise if a job is for a queue that is reserved."""
+    places = [(f"jobs[{n}]", job.queueName) for n, job in enumerate(group.jobs)]
+    places += [(f"onEnd[{n}]", job.queueName) for n, job in enumerate(group.onEnd)]
+    undos = [(f"compensation.{key}", undo.queueName) for key, undo in group.compensation.items()]
+    for where, queue in (*places, *undos):
+        if queue in RESERVED_QUEUES:
+            raise InvalidSpecError(f'{where}.queueName: "{queue}" is reserved')
 
 
 def own_undo_queues(group: Group) -> dict[str, str]:
@@ -247,6 +287,7 @@ def check_group_id(group_id: str) -> str:
         raise InvalidSpecError(
             f"Group id {group_id!r} must be 1 to 128 letters, digits, dots, underscores or hyphens"
         )
-    if group_id.endswith(names.UNDO_SUFFIX) or group_id in RESERVED_IDS:
+    is_taken = group_id.endswith(names.UNDO_SUFFIX) or _LIKE_END_JOB.search(group_id)
+    if is_taken or group_id in RESERVED_IDS:
         raise InvalidSpecError(f"Group id {group_id!r} is reserved")
     return group_id

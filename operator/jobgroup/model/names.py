@@ -12,6 +12,7 @@ _ID_DIGITS = 22
 # The pseudo queue whose "jobs" are the groups: BullMQ keeps the ledger of each group below it.
 LEDGER_QUEUE = "_jobgroups"
 UNDO_SUFFIX = "-undo"
+END_JOB = "-end-"
 UNDO_QUEUE_SUFFIX = ":compensation"
 # The owner of a group that no operator owns.
 HEADLESS = "headless"
@@ -44,6 +45,14 @@ def job_id(group_id: str, index: int) -> str:
 def job_index(job_id: str) -> int:
     """Return a member's place in the definition."""
     return int(job_id.rpartition("-")[2])
+
+
+def end_job_id(group_id: str, index: int, attempt: int) -> str:
+    """Return the id of the job that an entry of onEnd adds at the end of a group with this number.
+
+    A group with an id of this form could have a member with the same id.
+    """
+    return f"{group_id}{END_JOB}{index}-{attempt}"
 
 
 def undo_id(job_id: str) -> str:

@@ -13,7 +13,7 @@ State = Literal["ACTIVE", "COMPENSATING", "COMPLETED", "FAILED", "FAILED_COMPENS
 STATES: tuple[State, ...] = get_args(State)
 JobStatus = Literal["pending", "active", "completed", "failed", "cancelled"]
 # Empty if the job needs no undo, or if its undo has not been created yet.
-UndoStatus = Literal["", "pending", "completed", "failed"]
+UndoStatus = Literal["", "pending", "completed", "failed", "resolved"]
 ENDED: frozenset[str] = frozenset({"COMPLETED", "FAILED", "FAILED_COMPENSATION"})
 
 
@@ -60,12 +60,18 @@ class GroupState:
     failed_attempts: int = 0
     # When its failed undos were last retried; a retry does not change `failed_at`.
     compensating_at: int | None = None
+    # How often its failed undos were retried by request.
+    retries: int = 0
+    # Undos that people resolved; they are not among the failed ones.
+    resolved_count: int = 0
     # The number of its latest end, 1 for the first one and before it.
     attempt: int = 1
     # From its end to its removal, and from its creation to its cancellation; None for no limit.
     ttl_seconds: int | None = None
     deadline_seconds: int | None = None
     owner: str
+    # Why a job of onEnd could not be added; a driver tries it again.
+    on_end_error: str = ""
     # Namespace and name of the JobGroup that has or had this group.
     resource: str = ""
     # The latest ten requests, the oldest first.
@@ -112,6 +118,9 @@ class GroupJob:
     undo: UndoStatus = ""
     undo_queue: str = ""
     answer: str = ""
+    # Who resolved its undo, and why; both are empty unless `undo` is "resolved".
+    resolved_by: str = ""
+    resolved_reason: str = ""
 
     @property
     def undoes_in(self) -> str:

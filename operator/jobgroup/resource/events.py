@@ -71,9 +71,12 @@ def _changes_since(
         return []
     if before in ENDED and before == group.state:
         counts = status.get("compensation") or {}
+        if counts.get("retries", 0) != group.retries:
+            return [_event_of_end(group, failures)]  # its retried undos have failed again
         known = (counts.get("total", 0), counts.get("completed", 0), counts.get("failed", 0))
-        if known == (group.undo_count, group.undone_count, group.undo_failed_count):
-            return []
+        is_resolved = counts.get("resolved", 0) != group.resolved_count
+        if is_resolved or known == (group.undo_count, group.undone_count, group.undo_failed_count):
+            return []  # a resolution has an Event of its own
         end = end_message(group, failures)
         late = sanitize(f"a job or undo finished after its group had ended: {end}")
         return [ResourceEvent("Warning", reasons.LATE_CHANGE, late, which=late)]
@@ -89,12 +92,18 @@ def _changes_since(
             events.append(
                 ResourceEvent("Normal", reasons.COMPENSATING, f"undoing the completed jobs: {done}")
             )
-    if group.ended and group.undo_failed_count:
-        message = end_message(group, failures)
-        events.append(ResourceEvent("Warning", reasons.COMPENSATION_FAILED, message))
-    elif group.ended and group.undo_count:
-        events.append(ResourceEvent("Normal", reasons.COMPENSATED, end_message(group)))
+    if group.ended and group.undo_count:
+        events.append(_event_of_end(group, failures))
     return events
+
+
+def _event_of_end(group: GroupState, failures: Mapping[str, JobFailure]) -> ResourceEvent:
+    """Return the Event of the end of a group that was undone; each end has one of its own."""
+    which = str(group.attempt) if group.attempt > 1 else ""
+    message = end_message(group, failures)
+    if group.undo_failed_count:
+        return ResourceEvent("Warning", reasons.COMPENSATION_FAILED, message, which)
+    return ResourceEvent("Normal", reasons.COMPENSATED, message, which)
 
 
 def events_of_waiting_jobs(

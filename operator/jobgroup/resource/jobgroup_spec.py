@@ -16,8 +16,10 @@ from jobgroup.definition.options import Model
 from jobgroup.definition.requests import MAX_BY, MAX_REASON
 from jobgroup.definition.slices import Pace, Sliced, finish
 from jobgroup.definition.spec import (
+    MAX_END_JOBS,
     MAX_JOBS,
     Compensation,
+    EndJob,
     Group,
     Job,
     Name,
@@ -104,6 +106,12 @@ class JobGroupSpec(Settings):
         " <queueName>:compensation. A job without an entry is not undone. Immutable.",
     )
 
+    onEnd: Annotated[tuple[EndJob, ...], Field(max_length=MAX_END_JOBS)] | None = Field(  # noqa: N815
+        default=None,
+        description="Jobs that are added to queues when the group ends: exactly one for each entry"
+        " whose when is the state, each time the group enters such a state. Immutable.",
+    )
+
 
 def parse_resource(body: Mapping[str, Any]) -> tuple[Settings, Group]:
     """Return the settings and the group of an object; raise InvalidSpecError if it is invalid."""
@@ -140,6 +148,7 @@ def _parse(body: Mapping[str, Any]) -> Sliced[tuple[Settings, Group]]:
         spec.get("jobs") or (),
         spec.get("compensation"),
         default_name=body["metadata"]["name"],
+        on_end=spec.get("onEnd"),
     )
     _check_unique(group)
     return settings, group

@@ -35,7 +35,15 @@ class CompensationCounts(Model):
     total: Count | None = Field(default=None, description="Undos that were added to their queues.")
     completed: Count | None = Field(default=None, description="Undos that completed.")
     failed: Count | None = Field(
-        default=None, description="Undos that failed after their last attempt."
+        default=None,
+        description="Undos that failed after their last attempt, without those that were resolved.",
+    )
+    resolved: Count | None = Field(
+        default=None, description="Undos that people resolved; absent if there are none."
+    )
+    retries: Annotated[int, Field(ge=0)] | None = Field(
+        default=None,
+        description="How often the failed undos were retried by request; absent if they were not.",
     )
 
 
@@ -68,6 +76,15 @@ class JobLineFailure(Model):
     )
 
 
+class ResolvedUndo(Model):
+    """Who resolved an undo, and why."""
+
+    by: JobName | None = Field(default=None, description="Who resolved it.")
+    reason: Annotated[str, Field(max_length=MAX_LINE_REASON)] | None = Field(
+        default=None, description="What was done, at most 512 bytes of it."
+    )
+
+
 class JobLine(Model):
     """The progress of one job."""
 
@@ -75,13 +92,16 @@ class JobLine(Model):
     queueName: Short | None = Field(default=None, description="The queue of the job.")  # noqa: N815
     jobId: Id | None = Field(default=None, description="The BullMQ id of the job.")  # noqa: N815
     status: JobStatus | None = Field(default=None, description="The progress of the job.")
-    undo: Literal["pending", "completed", "failed"] | None = Field(
+    undo: Literal["pending", "completed", "failed", "resolved"] | None = Field(
         default=None, description="The progress of its undo, if one was added."
     )
     answer: AnswerState | None = Field(
         default=None,
         description="What became of its answer in spec.complete: Waiting (the job is active),"
         " Applied, or Refused (the job ended in another way, or its group is not ACTIVE).",
+    )
+    resolved: ResolvedUndo | None = Field(
+        default=None, description="Who resolved its undo, and why; absent if nobody did."
     )
     failure: JobLineFailure | None = Field(
         default=None, description="Why the job failed, for the first 10 that failed."

@@ -50,7 +50,7 @@ NO_ANSWERS: Mapping[str, AnswerState] = MappingProxyType({})
 
 # The order of the jobs: failed ones first, then those that need attention.
 _RANKS = {"failed": 0, "active": 1, "pending": 3, "completed": 4, "cancelled": 5}
-_UNDO_RANKS = {"failed": 0, "pending": 2}
+_UNDO_RANKS = {"failed": 0, "pending": 2, "resolved": 2}
 
 
 def derive_status(
@@ -154,6 +154,10 @@ def _group_fields(
             "completed": group.undone_count,
             "failed": group.undo_failed_count,
         }
+        if group.resolved_count:
+            status["compensation"]["resolved"] = group.resolved_count
+        if group.retries:
+            status["compensation"]["retries"] = group.retries
     if group.failed_job_id:
         status["failure"] = {
             "jobName": names.get(group.failed_job_id, ""),
@@ -203,6 +207,10 @@ def _line(
     }
     if job.undo:
         line["undo"] = job.undo
+    if job.undo == "resolved":
+        reason = sanitize(job.resolved_reason, MAX_LINE_REASON)
+        given = {"by": job.resolved_by, "reason": reason}
+        line["resolved"] = {field: value for field, value in given.items() if value}
     if job.status == "failed" and (failure := failures.get(job.job_id)):
         line["failure"] = _failure_fields(failure)
     if job.undo == "failed" and (failure := failures.get(undo_id(job.job_id))):
@@ -296,8 +304,8 @@ def _progress(group: GroupState, failures: Mapping[str, JobFailure]) -> str:
 
 
 def _undone(group: GroupState, failures: Mapping[str, JobFailure]) -> str:
-    """Return how many undos completed, and which failed."""
-    undone = f"{group.undone_count} of {group.undo_count} undone"
+    """Return how many undos completed or were resolved, and which failed."""
+    undone = _counts(group.undone_count, group.undo_count, group.resolved_count)
     failed = group.undo_failed_count
     if not failed:
         return undone
@@ -306,6 +314,11 @@ def _undone(group: GroupState, failures: Mapping[str, JobFailure]) -> str:
     if lines and failed > len(lines):
         lines.append(f"and {failed - len(lines)} more")
     return f"{undone}, {failed} could not be undone" + (f": {'; '.join(lines)}" if lines else "")
+
+
+def _counts(undone: int, total: int, resolved: int) -> str:
+    """Return how many undos completed, and how many people resolved."""
+    return f"{undone} of {total} undone" + (f", {resolved} resolved" if resolved else "")
 
 
 def _conditions(
@@ -322,6 +335,8 @@ def _conditions(
         stalled = problem.stalled
     else:
         reason, message, stalled = _summary(state, group, failures)
+        if group and group.on_end_error:
+            message = f"{message}; onEnd: {sanitize(group.on_end_error, MAX_NAMED_REASON)}"
         if remark:
             reason = _UNSERVED.get(state, reason)
             message = f"{message}; {remark}"
@@ -336,9 +351,10 @@ def _conditions(
         conditions.append(condition("Succeeded", succeeded, reason, message))
     if "groupId" in status and state not in (PENDING, "ACTIVE", "COMPLETED"):
         undos = status.get("compensation") or {"total": 0, "completed": 0}
-        whole = ended and undos["completed"] == undos["total"]
+        resolved = undos.get("resolved", 0)
+        whole = ended and undos["completed"] + resolved == undos["total"]
         if undos["total"]:
-            message = f"{undos['completed']} of {undos['total']} undone"
+            message = _counts(undos["completed"], undos["total"], resolved)
         elif ended:
             message = "nothing had to be undone"
         conditions.append(condition("Compensated", whole, reason, message))

@@ -26,7 +26,7 @@ INDEX_PAGE = 500
 LEDGER_PAGE = 500
 EVENTS = 1000
 # Most groups of such a page are only looked at.
-PRUNE_PAGE = 500
+PRUNE_PAGE = 200
 # How long a list may be so that a review reads it, and so that a thorough review does.
 SHORT = 1000
 LONG = 30_000

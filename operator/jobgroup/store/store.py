@@ -5,6 +5,7 @@ errors are those of redis-py.
 """
 
 import contextlib
+import json
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -73,6 +74,8 @@ class Store:
         self._settle = load("settle_group", folder, observer)
         self._cancel = load("cancel_group", folder, observer)
         self._answer = load("answer_member", folder, observer)
+        self._retry_undos = load("retry_undos", folder, observer)
+        self._resolve_undo = load("resolve_undo", folder, observer)
         self._remove = load("remove_group", folder, observer)
         self._read = load("read_group", folder, observer)
         self._read_jobs = load("read_jobs", folder, observer)
@@ -145,7 +148,28 @@ class Store:
 
     async def cancel(self, group_id: str, grace: int = GRACE, by: str = "") -> GroupState:
         """Cancel a running group; record who asked for it."""
-        reply = await self._call(self._cancel, group_id, grace=grace, by=by)
+        return self._requested(
+            group_id, await self._call(self._cancel, group_id, grace=grace, by=by)
+        )
+
+    async def retry_undos(
+        self, group_id: str, job_ids: Sequence[str] = (), by: str = "", below: int | None = None
+    ) -> GroupState:
+        """Retry failed undos, all or those of some jobs; not if it was retried `below` times."""
+        about = {"jobs": json.dumps(job_ids), "below": "" if below is None else below}
+        reply = await self._call(self._retry_undos, group_id, grace=GRACE, by=by, **about)
+        return self._requested(group_id, reply)
+
+    async def resolve_undo(
+        self, group_id: str, job_id: str, reason: str, by: str = ""
+    ) -> GroupState:
+        """Resolve the undo of a job that failed or waits; no worker runs it any more."""
+        about = {"job": job_id, "reason": reason, "by": by}
+        reply = await self._call(self._resolve_undo, group_id, grace=GRACE, **about)
+        return self._requested(group_id, reply)
+
+    def _requested(self, group_id: str, reply: str) -> GroupState:
+        """Read the reply of a script that settles a group for a request."""
         settled = read_value(Settled, f"Group {group_id}", reply)
         self._observer.group_settled(settled)
         return cast(GroupState, settled.group)

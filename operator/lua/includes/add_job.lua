@@ -3,22 +3,20 @@
   then pushes the ids and wakes the workers, once per queue.
 
   Two parts are left out: the counter of automatic ids, because our jobs have ids of their own, and
-  deduplication, which members and undos cannot use. `fields` are additional fields of the job's hash. The field
-  `group` of the event shows that the job was not added by another producer with the same id.
-
-  A job for a paused queue goes to `prioritized`, with the priority 0. There every version of BullMQ finds it after
-  it has resumed the queue. Versions disagree about the lists: up to 5, pausing and resuming moves one list
-  over the other, which destroys the jobs that a later version put there. `release_jobs` moves the job to `wait`.
+  deduplication, which members and undos cannot use. A member or an undo has a parent, and `fields` are additional
+  fields of its hash; a job of onEnd has neither. The field `group` of the event shows that the job was not added by
+  another producer with the same id.
 ]]
+-- @include push_job
 local function add_job(queue, job, now, parent_key, parent, fields)
   local base, id = queue.base, job.id
   if not queue.max_events then
     queue.max_events = "10000"
     redis.call("HSET", base .. "meta", "opts.maxLenEvents", queue.max_events)
   end
+  local of_parent = parent_key and { "parentKey", parent_key, "parent", parent, unpack(fields) } or {}
   redis.call("HSET", base .. id, "name", job.name, "data", job.data, "opts", job.opts,
-    "timestamp", now, "delay", job.delay or "0", "priority", job.priority or "0",
-    "parentKey", parent_key, "parent", parent, unpack(fields))
+    "timestamp", now, "delay", job.delay or "0", "priority", job.priority or "0", unpack(of_parent))
   redis.call("XADD", queue.events, "*", "event", "added", "jobId", id, "name", job.name, "group", "1")
   if job.delay then
     -- The low 12 bits order the jobs that are due in the same millisecond.
@@ -32,14 +30,5 @@ local function add_job(queue, job, now, parent_key, parent, fields)
     queue.due = true
     return
   end
-  if job.priority or queue.is_paused then
-    local place = redis.call("INCR", base .. "pc") % 4294967296
-    local score = job.priority and job.priority * 4294967296 + place or (job.lifo and -place or place)
-    redis.call("ZADD", base .. "prioritized", string.format("%.0f", score), id)
-  else
-    local ids = job.lifo and queue.tail or queue.head
-    ids[#ids + 1] = id
-  end
-  queue.runnable = true
-  redis.call("XADD", queue.events, "MAXLEN", "~", queue.max_events, "*", "event", "waiting", "jobId", id)
+  push_job(queue, job)
 end

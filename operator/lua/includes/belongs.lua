@@ -5,7 +5,8 @@
 -- @include group_option
 local function belongs(k, gid, key)
   local job = redis.call("HMGET", key, "parentKey", "opts", "data")
-  if job[1] then return job[1] == k.parent or job[1] == k.sealed or job[1] == k.undo end
+  if job[1] then return job[1] == k.parent or job[1] == k.sealed or job[1] == k.undo
+    or job[1] == k.undo_sealed end
   local group = group_option(job[2] or "{}")
   local undo_data = '{"groupId":"' .. gid .. '",'
   return (group and group.id == gid) or string.sub(job[3] or "", 1, #undo_data) == undo_data

@@ -24,9 +24,9 @@ local function complete(prefix, gid, now)
   if not books[1] or formats.is_newer(books[2]) or books[3] then return end
   local k = keys_of(prefix, gid, books[1])
   local group = redis.call("HMGET", k.group, "state", "totalJobs", "name", "createdAt", "counts", "revision",
-    "cancelledCount", "ttlSeconds")
-  -- Members are open or have failed, the group is being removed, or a foreign worker took the entry of its undos.
-  if group[1] ~= "ACTIVE" or redis.call("EXISTS", k.open, k.failed, k.tomb, k.undo) > 0 then return end
+    "cancelledCount", "ttlSeconds", "onEnd")
+  -- It has onEnd, members are open or have failed, it is being removed, or a foreign worker took the entry of its undos.
+  if group[1] ~= "ACTIVE" or group[9] or redis.call("EXISTS", k.open, k.failed, k.tomb, k.undo) > 0 then return end
   local done, total, created = redis.call("HKEYS", k.done), tonumber(group[2]), tonumber(group[4])
   local state = saga.next_state(group[1], { total = total, completed = #done, failed = 0 })
   if state ~= "COMPLETED" or total > MAX_COMPLETED or not created or not group[3] or not group[7] then return end

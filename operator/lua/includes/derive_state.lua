@@ -31,6 +31,8 @@ local function derive_state(k, group)
     for _, key in ipairs(members) do
       if needs_undo(key, mapping_of) then facts.undos_to_make = facts.undos_to_make + 1 end
     end
+    -- Failed undos that are to be retried are not in their queues yet.
+    facts.undos_to_make = facts.undos_to_make + (redis.call("HGET", k.group, "retrying") or 0)
   end
   facts.undos = facts.undos + facts.undos_to_make
   return saga.next_state(saga.next_state(group.state, facts), facts)

@@ -16,6 +16,7 @@ local function enter_state(k, prefix, gid, now, change)
     redis.call("HSET", k.group, "failedJobId", job_id, "reason", reason, "failedAttempts", attempts, "failedAt", now)
   elseif state == "COMPENSATING" then
     redis.call("HSET", k.group, "compensatingAt", now)
+    redis.call("HDEL", k.parent, "ended")
   end
 
   if not saga.has_ended(state) then

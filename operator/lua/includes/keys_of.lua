@@ -25,8 +25,14 @@ local function keys_of(prefix, gid, queue)
     undo_open = undo .. ":dependencies",
     undo_done = undo .. ":processed",
     undo_failed = undo .. ":unsuccessful",
+    -- Never exists. A resolved undo names it as its parent.
+    undo_sealed = undo .. ":sealed",
+    -- The undos that people resolved.
+    resolved = parent .. ":resolved",
     -- The latest requests of people and programs, such as a cancellation.
     records = parent .. ":records",
+    -- What to add to which queue when the group ends.
+    on_end = parent .. ":onend",
     -- The wake-up list, and the sorted set from which BullMQ moves a group to that list.
     ledger = ledger,
     parked = ledger .. ":waiting-children",

@@ -2,9 +2,8 @@
   Add an undo for each member that needs one and has none, as many as the budget allows.
 
   A member needs an undo if it ever completed or, if its mapping asks for that, if it may have started. Its mapping
-  is closed together with adding its undo, so no member gets two. The return value is inserted as JSON text: decoding
-  it here would lose digits. `running` are completed members that somebody runs again; their undos wait until
-  they have finished.
+  is closed together with adding its undo, so no member gets two. `running` are completed members that somebody runs
+  again; their undos wait until they have finished.
 
   If the mappings were deleted with the group's hash, the undo is only listed, not added: it counts as failed.
 
@@ -21,6 +20,7 @@
 -- @include open_queue
 -- @include add_job
 -- @include close_queues
+-- @include undo_job
 local function make_undos(k, prefix, gid, now, budget, running)
   local queues, undos, made, keys, closed, left = {}, {}, {}, {}, {}, 0
   local members, mapping_of = undo_mappings.read(k)
@@ -44,16 +44,12 @@ local function make_undos(k, prefix, gid, now, budget, running)
       local undo_queue, undo_id = undo_mappings.target(prefix, key, mapping)
       local undo_key = names.job_key(prefix, undo_queue, undo_id)
       if not mapping.is_lost then
-        local data = '{"groupId":"' .. gid .. '","originalJobName":' .. mapping.job_name .. ',"originalJobId":"' .. id
-          .. '","originalReturnValue":' .. (values[key] or "null") .. ',"compensationData":' .. mapping.data .. "}"
-        undos[#undos + 1] = {
-          open_queue(queues, prefix, undo_queue),
-          { id = undo_id, name = mapping.name, data = data, opts = mapping.opts },
-        }
+        local undo = undo_job(gid, id, mapping, values[key])
+        undos[#undos + 1] = { open_queue(queues, prefix, undo_queue), undo }
         -- Fail before the first write if the key has another type.
         redis.call("HLEN", undo_key)
         keys[#keys + 1] = undo_key
-        budget.bytes = budget.bytes - #data
+        budget.bytes = budget.bytes - #undo.data
       end
       closed[#closed + 1] = key
       made[#made + 1] = undo_key

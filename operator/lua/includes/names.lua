@@ -15,6 +15,8 @@ local names = {
   group_of_job = function(id) return string.match(string.gsub(id, "%-undo$", ""), "^(.+)%-%d+$") end,
   -- The reason with which a worker fails a member of a group that was given up.
   doom = function(gid) return "group " .. gid .. " was given up" end,
+  -- Of the job that an entry of onEnd adds at an end of the group: `index` is its place, `attempt` the number of the end.
+  end_job_id = function(gid, index, attempt) return string.format("%s-end-%d-%d", gid, index, attempt) end,
   undo_queue = function(queue) return queue .. ":compensation" end,
   job_key = function(prefix, queue, id) return prefix .. ":" .. queue .. ":" .. id end,
 }

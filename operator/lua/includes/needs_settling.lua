@@ -47,7 +47,7 @@ local function needs_settling(k, prefix, group, queues, seen, budget)
     return open > 0 or undo_open == 0 or ledger_is_short
   end
   return ledger_is_short or done ~= tonumber(group.completedCount)
-    or redis.call("ZCARD", k.undo_failed) ~= tonumber(group.undoFailedCount or 0)
+    or redis.call("ZCARD", k.undo_failed) ~= (group.undoFailedCount or 0) + (group.resolvedCount or 0)
     or runs_again(k.failed, k.parent) or runs_again(k.undo_failed, k.undo)
     or (open > 0 and take_out_missing(ledgers.members(k, prefix, ""), prefix, queues, seen, budget))
 end

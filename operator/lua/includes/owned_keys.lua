@@ -7,6 +7,6 @@ local function owned_keys(k)
     k.group, k.jobs,
     k.parent, k.open, k.done, k.failed,
     k.undo, k.undo_open, k.undo_done, k.undo_failed,
-    k.records,
+    k.records, k.resolved, k.on_end,
   }
 end

@@ -8,15 +8,16 @@
 -- @include belongs
 -- @include has_started
 -- @include restore_entry
+-- @include saga
 -- @include undo_mappings
 local function restore_parent(k, prefix, gid, queue)
-  local stored = redis.call("HMGET", k.group, "owner", "resource", "format", "totalJobs", "finishedAt", "ttlSeconds",
+  local stored = redis.call("HMGET", k.group, "owner", "resource", "format", "totalJobs", "state", "ttlSeconds",
     "name", "createdAt")
   redis.call("HSET", k.parent, as_job(stored[7] or gid, stored[8] or "0", "queue", queue))
   if stored[1] then redis.call("HSET", k.parent, "owner", stored[1]) end
   if stored[2] then redis.call("HSET", k.parent, "resource", stored[2]) end
   if stored[3] then redis.call("HSET", k.parent, "format", stored[3]) end
-  if stored[5] then redis.call("HSET", k.parent, "ended", 1) end
+  if saga.has_ended(stored[5]) then redis.call("HSET", k.parent, "ended", 1) end
   if stored[6] then redis.call("HSET", k.parent, "ttlSeconds", stored[6]) end
   undo_mappings.restore_members(k, tonumber(stored[4]))
   local statuses = redis.call("HGETALL", k.jobs)

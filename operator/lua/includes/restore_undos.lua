@@ -15,7 +15,8 @@ local function restore_undos(k, prefix)
   local group = redis.call("HMGET", k.group, "name", "failedAt")
   for _, key in ipairs(redis.call("HKEYS", k.jobs)) do
     local undo_key = names.job_key(prefix, undo_mappings.target(prefix, key, mapping_of(key)))
-    if redis.call("HGET", undo_key, "parentKey") == k.undo then
+    local parent, is_resolved = redis.call("HGET", undo_key, "parentKey"), redis.call("HEXISTS", k.resolved, undo_key) == 1
+    if parent == k.undo or is_resolved then
       redis.call("HSET", k.undo, as_job(group[1] or "", group[2] or "0", undo_key, key))
       restore_entry(prefix, undo_key, k.undo, nil, k.undo_open, k.undo_done, k.undo_failed)
     end

@@ -11,7 +11,7 @@ local function snapshot(k, gid)
   local stored = { "name", "state", "createdAt", "updatedAt", "totalJobs", "cancelledCount", "revision",
     "failedJobId", "reason", "finishedAt", "undoCount", "failedAt", "failedAttempts",
     "completedCount", "failedCount", "undoneCount", "undoFailedCount", "resource", "recorded", "attempt",
-    "compensatingAt", "ttlSeconds", "deadlineSeconds" }
+    "compensatingAt", "ttlSeconds", "deadlineSeconds", "retries", "resolvedCount", "onEndError" }
   local group = { id = gid, owner = redis.call("HGET", k.parent, "owner") or names.headless, revision = "1" }
   for n, value in ipairs(redis.call("HMGET", k.group, unpack(stored))) do group[stored[n]] = value or group[stored[n]] end
   if group.recorded then
@@ -23,6 +23,8 @@ local function snapshot(k, gid)
     return group
   end
 
+  -- While failed undos are retried, the end before has no meaning.
+  group.finishedAt = nil
   local done, failed, open = redis.call("HLEN", k.done), redis.call("ZCARD", k.failed), redis.call("SCARD", k.open)
   local undone, undo_failed = redis.call("HLEN", k.undo_done), redis.call("ZCARD", k.undo_failed)
   -- Jobs that were removed manually are in no part of the ledger; they count as failed.
@@ -31,6 +33,6 @@ local function snapshot(k, gid)
   group.completedCount = done
   group.failedCount = failed + math.max(0, removed)
   group.undoneCount = undone
-  group.undoFailedCount = undo_failed + math.max(0, undos_removed)
+  group.undoFailedCount = math.max(0, undo_failed + math.max(0, undos_removed) - (group.resolvedCount or 0))
   return group
 end

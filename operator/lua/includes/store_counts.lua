@@ -12,6 +12,8 @@
 local function store_counts(k, gid, now, before, state, counts, stored, list_statuses)
   local summary = table.concat({ state, counts.completed, counts.failed, counts.cancelled, counts.undos,
     counts.undone, counts.undo_failed }, " ")
+  local resolved = counts.resolved or 0
+  if resolved > 0 then summary = summary .. " " .. resolved end
   if summary == (stored.counts or "ACTIVE 0 0 0 0 0 0") then return end
   call_in_batches("HSET", k.jobs, list_statuses())
   local fields = {}
@@ -22,6 +24,7 @@ local function store_counts(k, gid, now, before, state, counts, stored, list_sta
   if counts.undos > 0 then
     add("undoneCount", counts.undone)
     add("undoFailedCount", counts.undo_failed)
+    if resolved > 0 then add("resolvedCount", resolved) end
   end
   if saga.has_ended(state) and state ~= before then
     -- Later than the failure, also if both are in the same millisecond: readers see that the group was compensating.

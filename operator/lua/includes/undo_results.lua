@@ -1,5 +1,5 @@
 --[[
-  Return the results of the undos as JSON: the failed ones first, at most 100.
+  Return the results of the undos as JSON: the failed ones first, then those that people resolved, at most 100.
 ]]
 -- @include split_job_key
 local function undo_results(k, prefix)
@@ -11,7 +11,14 @@ local function undo_results(k, prefix)
       results[#results + 1] = '{"jobId":"' .. id .. '","status":"' .. status .. '"}'
     end
   end
-  add(redis.call("ZRANGE", k.undo_failed, 0, 99), "failed")
+  local failed, resolved = redis.call("ZRANGE", k.undo_failed, 0, -1), {}
+  if #failed > 0 and redis.call("EXISTS", k.resolved) == 1 then
+    for n = #failed, 1, -1 do
+      if redis.call("HEXISTS", k.resolved, failed[n]) == 1 then table.insert(resolved, 1, table.remove(failed, n)) end
+    end
+  end
+  add(failed, "failed")
+  add(resolved, "resolved")
   add(redis.call("HKEYS", k.undo_done), "completed")
   return "[" .. table.concat(results, ",") .. "]"
 end

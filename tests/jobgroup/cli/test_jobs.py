@@ -145,3 +145,54 @@ async def test_results_prints_what_jobs_returned(
         "value": 1,
     }
     assert cli("results", "nobody").returncode == 2
+
+
+async def test_failed_undos_are_shown_retried_and_resolved(
+    cli: Cli, groups: JobGroups, worker: StockClient
+) -> None:
+    await fail_to_undo(cli, groups, worker)
+    failure = (
+        "order-1-0-undo refund in payments:compensation failed after 1 attempt: account closed"
+    )
+    listing = cli("show", "order-1").stdout.splitlines()
+    assert listing[-1] == failure
+    assert not any(line.startswith(("retries", "attempt")) for line in listing)
+
+    await worker.manage("payments:compensation", "pause")
+    retried = cli("retry-undos", "order-1", "--job", "charge", LOGNAME="ann")
+    assert retried.returncode == 0
+    assert retried.stdout.startswith("order-1 order COMPENSATING: 1/2 completed, 1 failed, 0/1 un")
+    assert "a driver must finish it" in retried.stderr
+    again = cli("retry-undos", "order-1", "--job", "charge", "--job", "order-1-0")
+    assert (again.returncode, again.stdout) == (0, retried.stdout)
+
+    resolved = cli("resolve", "order-1", "charge", "--reason", "ticket 4711", "--by", "bob")
+    assert (resolved.returncode, resolved.stderr) == (0, "")
+    assert resolved.stdout.startswith(
+        "order-1 order FAILED: 1/2 completed, 1 failed, 0/1 undone, 1 resolved "
+    )
+    listing = cli("show", "order-1").stdout.splitlines()
+    assert listing[-1] == "order-1-0-undo was resolved by bob: ticket 4711"
+    assert [line.split(maxsplit=1)[1] for line in listing[-3:-1]] == [
+        "retryUndos order-1-0 by ann",
+        "resolve order-1-0 by bob: ticket 4711",
+    ]
+    fields = [line.split() for line in listing]
+    assert ["retries", "1"] in fields
+    assert ["resolvedCount", "1"] in fields
+    assert ["attempt", "2"] in fields
+    assert "resolved by bob: ticket 4711" in cli("jobs", "order-1").stdout
+    (charge, _) = map(json.loads, cli("jobs", "order-1", "--output=json").stdout.splitlines())
+    assert (charge["resolvedBy"], charge["resolvedReason"]) == ("bob", "ticket 4711")
+    assert (charge["undo"], charge["undoFailure"]) == ("resolved", None)
+
+    for args, sentence in (
+        (("retry-undos", "order-1"), "Cannot retry undos of group in state FAILED"),
+        (("resolve", "order-1", "charge"), "required: --reason"),
+        (("resolve", "order-1", "charge", "--reason", " "), "reason: say why"),
+        (("resolve", "order-1", "nobody", "--reason", "x"), 'has no job "nobody"'),
+        (("resolve", "order-1", "reserve", "--reason", "x"), "undo of group in state FAILED"),
+    ):
+        answer = cli(*args)
+        assert (answer.returncode, answer.stdout) == (2, "")
+        assert sentence in answer.stderr

@@ -80,7 +80,12 @@ def test_fields_are_named_as_in_redis_and_times_are_readable() -> None:
 def test_a_listing_has_every_field_on_a_line_of_its_own() -> None:
     state = group(reason="two\nlines")
     lines = group_listing(state).splitlines()
-    assert [line.split()[0] for line in lines] == [f for f in group_fields(state) if f != "records"]
+    # Most groups do not have these.
+    unusual = {"records", "compensatingAt", "retries", "resolvedCount", "attempt"}
+    fields = [field for field in group_fields(state) if field not in unusual]
+    assert [line.split()[0] for line in lines] == fields
+    again = group_listing(replace(state, attempt=2, retries=1)).splitlines()
+    assert len(again) == len(lines) + 2
     assert "reason           two lines" in lines
     assert "finishedAt       -" in lines
 
@@ -98,6 +103,12 @@ def test_a_listing_ends_with_the_recorded_requests() -> None:
         "job": "",
         "reason": "",
     }
+
+
+def test_a_listing_shows_why_a_job_of_on_end_is_missing() -> None:
+    lines = group_listing(group(on_end_error="job g-end-0-1 for the queue x: WRONGTYPE"))
+    shown = [" ".join(line.split()) for line in lines.splitlines()]
+    assert "onEndError job g-end-0-1 for the queue x: WRONGTYPE" in shown
 
 
 def test_a_table_has_a_column_for_every_field() -> None:

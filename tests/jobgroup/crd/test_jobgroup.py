@@ -85,6 +85,7 @@ def test_defaults() -> None:
         "spec.jobs": [],
         "spec.compensation": {},
         "spec.compensation{}.when": "Completed",
+        "spec.onEnd[].when": "Always",
         "spec.deletionPolicy": "Compensate",
         "spec.cancel": False,
         "spec.suspend": False,
@@ -107,6 +108,7 @@ def test_fields_with_one_writer_are_atomic() -> None:
         "spec.compensation",
         "spec.compensation{}.opts",
         "spec.complete{}",
+        "spec.onEnd[].opts",
         "status",
     }
     keyed = {

@@ -79,6 +79,17 @@ def backwards(value: Any) -> Any:
             '"queueName":"payments"},{"data":[],"name":"ship","queueName":"shipping"}],'
             '"name":"ordér"}',
         ),
+        (
+            {
+                "name": "order",
+                "jobs": [JOB],
+                "compensation": {"charge": {"name": "refund", "queueName": "refunds"}},
+                "on_end": [{"name": "told", "queueName": "alerts", "when": "Failed", "data": 1.0}],
+            },
+            '{"compensation":{"charge":{"name":"refund","queueName":"refunds"}},'
+            '"jobs":[{"name":"charge","queueName":"payments"}],"name":"order",'
+            '"onEnd":[{"data":1,"name":"told","queueName":"alerts","when":"Failed"}]}',
+        ),
     ],
 )
 def test_what_is_digested(
@@ -196,6 +207,44 @@ def test_the_digest_of_a_large_group_has_the_queues_of_its_undos() -> None:
 def two_jobs() -> list[list[dict[str, Any]]]:
     other = {"name": "ship", "queueName": "shipping"}
     return [[JOB, other], [other, JOB], [JOB, JOB]]
+
+
+END = {"queueName": "alerts", "name": "told"}
+
+
+def digest_with(*entries: Any, jobs: Any = (JOB,)) -> str:
+    return digest_group(parse_group("order", list(jobs), on_end=entries))
+
+
+@pytest.mark.parametrize(
+    "entry", [{"when": "Always"}, {"data": {}}, {"opts": {}}, {"opts": {"delay": 0, "lifo": False}}]
+)
+def test_a_default_of_on_end_digests_like_an_omitted_field(entry: dict[str, Any]) -> None:
+    assert digest_with({**END, **entry}) == digest_with(END)
+
+
+def test_no_on_end_digests_like_an_empty_one() -> None:
+    assert digest_with() == digest()
+
+
+@pytest.mark.parametrize("jobs", [1, 150])
+def test_every_other_change_of_on_end_is_another_digest(jobs: int) -> None:
+    several = [{**JOB, "name": f"charge-{n}"} for n in range(jobs)]
+    entries: list[list[dict[str, Any]]] = [
+        [],
+        [END],
+        [END, END],
+        *([{**END, "when": when}] for when in ("Completed", "Failed", "FailedCompensation")),
+        [{**END, "name": "another"}],
+        [{**END, "queueName": "another"}],
+        [{**END, "data": None}],
+        [{**END, "opts": {"removeOnComplete": False}}],
+        [{**END, "opts": {"attempts": 5}}],
+        [END, {**END, "name": "another"}],
+        [{**END, "name": "another"}, END],
+    ]
+    made = [digest_with(*each, jobs=several) for each in entries]
+    assert len(set(made)) == len(made)
 
 
 @pytest.mark.parametrize("spec_name", ["order", None])

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given, settings
 
 from jobgroup.definition.digest import digest_group
-from jobgroup.definition.plan import MAX_DEPTH, MAX_MAPPINGS, MAX_PAYLOAD, Plan, plan_group
+from jobgroup.definition.plan import (
+    MAX_DEPTH,
+    MAX_END_DATA,
+    MAX_MAPPINGS,
+    MAX_PAYLOAD,
+    Plan,
+    plan_group,
+)
 from jobgroup.definition.spec import parse_group
 from jobgroup.errors import InvalidSpecError
 from tests.json_values import json_values, same
@@ -177,3 +184,67 @@ def test_mappings_above_the_limit_are_refused() -> None:
     with_mappings(MAX_MAPPINGS)
     with pytest.raises(InvalidSpecError, match="compensation has more than 12 MB of JSON"):
         with_mappings(MAX_MAPPINGS + 1)
+
+
+def plan_of(**rest: Any) -> dict[str, Any]:
+    """Return the plan of a group of one job with this compensation or onEnd."""
+    made = plan_group(parse_group("order", [{"name": "charge", "queueName": "q"}], **rest), "g")
+    packed: dict[str, Any] = msgpack.unpackb(made.packed)
+    return packed
+
+
+@pytest.mark.parametrize(
+    ("rest", "is_newer"),
+    [
+        ({}, False),
+        ({"compensation": {"charge": {"name": "refund"}}}, False),
+        ({"compensation": {"charge": {"name": "refund", "queueName": "q:compensation"}}}, False),
+        ({"compensation": {"charge": {"name": "refund", "queueName": "refunds"}}}, True),
+        ({"on_end": []}, False),
+        ({"on_end": [{"name": "told", "queueName": "alerts"}]}, True),
+    ],
+)
+def test_the_format_is_the_lowest_that_describes_the_group(
+    rest: dict[str, Any], is_newer: bool
+) -> None:
+    made = plan_of(**rest)
+    for fields in (made["parent"], made["fields"]):
+        found = dict(zip(fields[::2], fields[1::2], strict=True))
+        assert found.get("format") == ("2" if is_newer else None)
+    assert ("on_end" in made) == bool(rest.get("on_end"))
+
+
+def test_on_end_is_written_as_a_driver_reads_it() -> None:
+    opts = {"attempts": 5, "priority": 2, "lifo": True, "delay": 7}
+    data = [1.0, "\ud800", "/"]
+    entry = {"when": "Failed", "queueName": "alerts", "name": "told", "data": data, "opts": opts}
+    made = plan_of(on_end=[entry, {"queueName": "mails", "name": "mail"}])
+    assert made["end_queues"] == ["alerts", "mails"]
+    first, second = json.loads(made["on_end"])
+    assert json.loads(first.pop("data")) == data
+    assert json.loads(first.pop("opts")) == opts
+    assert first == {
+        "when": "Failed",
+        "queue": "alerts",
+        "name": "told",
+        "delay": 7,
+        "priority": 2,
+        "lifo": True,
+    }
+    assert second == {
+        "when": "Always",
+        "queue": "mails",
+        "name": "mail",
+        "opts": '{"attempts":0}',
+        "data": "{}",
+    }
+
+
+@pytest.mark.parametrize("too_many", [0, 1])
+def test_the_data_of_an_entry_of_on_end_is_limited(too_many: int) -> None:
+    entry = {"queueName": "q", "name": "x", "data": "x" * (MAX_END_DATA - 2 + too_many)}
+    if not too_many:
+        plan_of(on_end=[entry])
+        return
+    with pytest.raises(InvalidSpecError, match=r"^onEnd\[0\].data has 65 KB; the limit is 64 KB$"):
+        plan_of(on_end=[entry])

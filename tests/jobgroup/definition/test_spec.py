@@ -331,3 +331,38 @@ def test_a_reserved_id_is_refused(group_id: str) -> None:
     with pytest.raises(InvalidSpecError) as caught:
         check_group_id(group_id)
     assert str(caught.value) == f"Group id {group_id!r} is reserved"
+
+
+END = {"queueName": "alerts", "name": "told"}
+
+
+@pytest.mark.parametrize(
+    ("entries", "sentence"),
+    [
+        ({}, "onEnd: Input should be a list"),
+        ("told", "onEnd: Input should be a list"),
+        ([END] * 11, "onEnd: at most 10 entries"),
+        ([END, None], "onEnd[1]: Input should be a mapping"),
+        ([{"name": "told"}], "onEnd[0].queueName: Field required"),
+        ([{"queueName": "alerts"}], "onEnd[0].name: Field required"),
+        ([{**END, "name": SURROGATE}], f"onEnd[0].name: {HALF}"),
+        ([{**END, "queueName": "a:b"}], f"onEnd[0].queueName: {QUEUE}"),
+        ([{**END, "queueName": "_jobgroups"}], 'onEnd[0].queueName: "_jobgroups" is reserved'),
+        ([{**END, "queue": "q"}], "onEnd[0].queue: unknown field"),
+        ([{**END, "opts": {"jobId": "x"}}], "onEnd[0].opts.jobId: unknown field"),
+        (
+            [{**END, "when": "Ended"}],
+            "onEnd[0].when: Input should be"
+            " 'Always', 'Completed', 'Failed' or 'FailedCompensation'",
+        ),
+    ],
+)
+def test_a_bad_on_end_is_refused(entries: Any, sentence: str) -> None:
+    with pytest.raises(InvalidSpecError) as caught:
+        parse_group("order", [JOB], on_end=entries)
+    assert str(caught.value) == sentence
+
+
+def test_the_defaults_of_on_end() -> None:
+    (entry,) = parse_group("order", [JOB], on_end=[END]).onEnd
+    assert (entry.when, entry.data, entry.opts.model_dump(exclude_none=True)) == ("Always", {}, {})

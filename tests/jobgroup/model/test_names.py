@@ -46,7 +46,8 @@ async def test_python_and_lua_use_the_same_names(redis: Redis) -> None:
     expression = (
         '{ names.job_id("g-1", 7), names.undo_id("g-1-7"), names.undo_queue("payments"),'
         ' names.job_key("bull", "payments", "g-1-7"), names.headless,'
-        ' names.index_of("bull:payments:g-1-7"), names.group_of_wakeup("g-1-undo") }'
+        ' names.index_of("bull:payments:g-1-7"), names.group_of_wakeup("g-1-undo"),'
+        ' names.end_job_id("g-1", 3, 12) }'
     )
     assert await run_lua(redis, "names", expression=expression) == [
         names.job_id("g-1", 7),
@@ -56,6 +57,7 @@ async def test_python_and_lua_use_the_same_names(redis: Redis) -> None:
         names.HEADLESS,
         names.job_index("g-1-7"),
         names.group_of_wakeup("g-1-undo"),
+        names.end_job_id("g-1", 3, 12),
     ]
 
 

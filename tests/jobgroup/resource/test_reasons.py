@@ -24,6 +24,7 @@ CALLS = {"Problem": 0, "ResourceEvent": 1, "condition": 2}
 OTHER_MEANINGS = {
     ("jobgroup/resource/status.py", reasons.COMPENSATED),
     ("jobgroup/definition/spec.py", reasons.COMPLETED),
+    ("jobgroup/definition/spec.py", reasons.FAILED),
     ("jobgroup/store/connection.py", reasons.REDIS_ERROR),
 }
 

@@ -91,6 +91,18 @@ BAD: dict[str, tuple[Edit, str, str]] = {
         "spec.compensation",
         'Compensation "{last}": the queue "_jobgroups:compensation" is reserved',
     ),
+    "reserved queue of onEnd": (
+        lambda body: body["spec"].update(onEnd=[{"name": "x", "queueName": "_jobgroups"}]),
+        "spec.onEnd",
+        'onEnd: the queue "_jobgroups" is reserved',
+    ),
+    "option of onEnd": (
+        lambda body: body["spec"].update(
+            onEnd=[{"name": "x", "queueName": "q", "opts": {"jobId": "x"}}]
+        ),
+        "spec.onEnd",
+        'onEnd "x": opts.jobId is not an option of a job of onEnd',
+    ),
     "job option": (
         lambda body: last(body)["opts"].update(telemetry={}),
         "spec.jobs",
@@ -150,6 +162,10 @@ CHANGES: dict[str, tuple[Edit, str]] = {
     "undo less": (
         lambda body: body["spec"]["compensation"].pop(last(body)["name"]),
         "compensation",
+    ),
+    "onEnd added": (
+        lambda body: body["spec"].update(onEnd=[{"name": "x", "queueName": "q"}]),
+        "onEnd",
     ),
     "no undo": (lambda body: body["spec"].pop("compensation"), "compensation"),
     "data, with a status": (
@@ -322,3 +338,27 @@ def test_a_bad_answer_is_refused(kubectl: Kubectl, size: int, case: str) -> None
         kubectl, complete={key.format(last=name): each for key, each in answers.items()}
     )
     assert sentence.format(last=name) in refusal
+
+
+ON_END = [{"when": "Failed", "queueName": "alerts", "name": "told", "data": {"n": [1]}}]
+
+
+@pytest.mark.parametrize("changed", [None, [], [{**ON_END[0], "data": {"n": [2]}}], ON_END * 2])
+def test_on_end_cannot_be_changed(kubectl: Kubectl, changed: list[Object] | None) -> None:
+    body = job_group()
+    body["spec"]["onEnd"] = ON_END
+    kubectl.apply(body)
+    if changed is None:
+        del body["spec"]["onEnd"]
+    else:
+        body["spec"]["onEnd"] = changed
+    with pytest.raises(KubectlError) as caught:
+        kubectl("replace", "-f", "-", stdin=json.dumps(body))
+    expected = invalid("spec.onEnd", "onEnd cannot be changed: create a new JobGroup")
+    assert expected in str(caught.value)
+
+
+def test_on_end_has_at_most_ten_entries(kubectl: Kubectl) -> None:
+    body = job_group()
+    body["spec"]["onEnd"] = ON_END * 11
+    assert "spec.onEnd: Too many: 11: must have at most 10 items" in kubectl.refusal(body)

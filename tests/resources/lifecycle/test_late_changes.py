@@ -41,12 +41,15 @@ def caught_up(stage: Stage) -> None:
 
 
 def told(stage: Stage) -> None:
-    """Check that the object reports the completed undo and the late change."""
+    """Check that the object reports the completed undo and the new end, once."""
     stage.resources.condition("order", "Compensated", "True")
-    status = stage.resources.reaches("order", state="FAILED_COMPENSATION", undone="1/1")
+    status = stage.resources.reaches("order", state="FAILED", undone="1/1")
     assert status["compensation"] == {"total": 1, "completed": 1, "failed": 0}
-    late = [each for each in stage.resources.events("order") if each[1] == "LateChange"]
-    assert [kind for kind, _, _ in late] == ["Warning"]
+    ends = [each for each in stage.resources.events("order") if each[1].startswith("Compensat")]
+    assert sorted((reason, kind) for kind, reason, _ in ends if reason != "Compensating") == [
+        ("Compensated", "Normal"),
+        ("CompensationFailed", "Warning"),
+    ]
 
 
 async def test_an_undo_is_retried(stage: Stage) -> None:

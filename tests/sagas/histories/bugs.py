@@ -13,6 +13,15 @@ class Bug:
 
 
 BUGS = {
+    "a retried undo is missing in the ledger": Bug(
+        "includes/requeue_undos.lua", 'redis.call("SADD", k.undo_open, key)'
+    ),
+    "undos that the budget left out are not retried": Bug(
+        "includes/requeue_undos.lua", "left = left + 1", "left = 0"
+    ),
+    "a resolved undo can be run again": Bug(
+        "includes/doom_resolved.lua", ', "defa", "the undo was resolved"'
+    ),
     "a mapping stays open after its undo was added": Bug(
         "includes/make_undos.lua", "undo_mappings.close(k, closed)"
     ),
@@ -282,6 +291,25 @@ BUGS = {
     "a restored ledger takes completed members for open ones": Bug(
         "includes/restore_entry.lua",
         'if job[1] == sealed or redis.call("ZSCORE", base .. "completed", id) then',
+        "if false then",
+    ),
+    "a group that completed announces nothing": Bug(
+        "includes/complete.lua", 'group[1] ~= "ACTIVE" or group[9] or', 'group[1] ~= "ACTIVE" or'
+    ),
+    "jobs of onEnd that could not be added are forgotten": Bug(
+        "review_groups.lua", "if group.onEndLeft then return true end"
+    ),
+    "jobs of onEnd are added again and again": Bug(
+        "includes/add_end_jobs.lua", 'redis.call("HDEL", k.group, "onEndLeft", "onEndError")'
+    ),
+    "a second end announces the first one": Bug(
+        "includes/add_end_jobs.lua",
+        "names.end_job_id(gid, n - 1, each.attempt)",
+        "names.end_job_id(gid, n - 1, 1)",
+    ),
+    "a restored group announces nothing": Bug(
+        "includes/restore_hash.lua",
+        'if redis.call("EXISTS", k.on_end) == 1 then',
         "if false then",
     ),
     "undos are restored from default queues alone": Bug(

@@ -72,6 +72,9 @@ class Checks(Records):
         same("statuses", {name: self.seen.statuses[name] for name in statuses}, statuses)
         same("events", self.events[group.id], group.events)
         assert (state.finished_at is not None) == group.ended
+        ends = [each for each in self.seen.ends if each.startswith(f"{group.id}-end-")]
+        same("jobs of onEnd", sorted(ends), sorted(group.end_jobs))
+        assert bool(state.on_end_error) == bool(group.end_jobs_left)
         if group.state not in {"ACTIVE", "COMPLETED"}:
             suspects = {m.id for m in group.members if m.starts or m.removed}
             assert state.failed_job_id in (suspects if group.failed_first else {""})
@@ -79,11 +82,15 @@ class Checks(Records):
         assert group.state != "COMPLETED" or not group.undos, "a completed group was undone"
         for member in group.members:
             if added := self.undos_added[f"{member.id}-undo"]:
-                assert added == 1, f"{member.id} was undone twice"
+                made = member.undo.made if member.undo else 1
+                assert added == made, f"{member.id} was undone twice"
                 # Without the hash or the events, a start cannot be ruled out.
                 unknown = not member.hashed or "added" not in member.history
                 started = member.entered or unknown
                 assert member.ever_completed or (member.when == "Started" and started)
+        for undo in group.undos:
+            was_run = undo.resolved and undo.entered != undo.resolved_after
+            assert not was_run, f"{undo.id} was run after somebody resolved it"
         if not group.ended:
             found = self.will_be_found(group)
             assert found, f"no wake-up and no resync will settle {group.id}"

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from jobgroup.definition.plan import Plan, plan_group
 from jobgroup.definition.spec import parse_group
-from tests.sagas.histories.group_model import Group
-from tests.sagas.histories.job_model import UNDOS, Member
+from tests.sagas.histories.group_model import END_JOBS, Group
+from tests.sagas.histories.job_model import ENDS, UNDOS, Member
 
 Definition = list[dict[str, Any]]
 
@@ -30,6 +30,8 @@ definitions = st.lists(
             ),
             "when": st.sampled_from(["Completed", "Started", None]),
             "undo_queue": st.sampled_from(["", UNDOS]),
+            # That of the first member counts.
+            "on_end": st.booleans(),
         }
     ),
     min_size=1,
@@ -52,7 +54,9 @@ def planned(group_id: str, definition: Definition) -> Plan:
         for n, member in enumerate(definition)
         if member["when"]
     }
-    return plan_group(parse_group("saga", jobs, compensation), group_id)
+    ends = [{"queueName": ENDS, "name": when, "when": when} for when in END_JOBS]
+    on_end = ends if definition[0].get("on_end") else None
+    return plan_group(parse_group("saga", jobs, compensation, on_end=on_end), group_id)
 
 
 def _queue(member: dict[str, Any]) -> dict[str, str]:
@@ -74,4 +78,4 @@ def modelled(group_id: str, definition: Definition) -> Group:
         )
         for n, member in enumerate(definition)
     ]
-    return Group(group_id, members)
+    return Group(group_id, members, on_end=definition[0].get("on_end", False))

@@ -10,6 +10,13 @@ from dataclasses import dataclass, field
 
 from tests.sagas.histories.job_model import PLACE_IN_LEDGER, Book, Job, Member, undo_of
 
+# The entries of onEnd, and the states that they match; without onEnd, no state.
+END_JOBS = {
+    "Always": {"COMPLETED", "FAILED", "FAILED_COMPENSATION"},
+    "Failed": {"FAILED"},
+    "FailedCompensation": {"FAILED_COMPENSATION"},
+}
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -20,8 +27,12 @@ class Chosen:
     missed: AbstractSet[str]
     stuck: AbstractSet[str]  # members that a call left in a list that is too long to search
     more: bool  # whether work is left for another call
+    retrying: AbstractSet[str] = frozenset()  # undos that are still to be added to their queues
+    replaced: AbstractSet[str] = frozenset()  # jobs in whose place is a job of somebody else
     # Queues with a list that is too long to search.
     long_queues: AbstractSet[str] = frozenset()
+    # Whether a key of the queue of the jobs of onEnd has the wrong type.
+    ends_blocked: bool = False
 
 
 @dataclass(eq=False)
@@ -49,7 +60,13 @@ class Group:
     # Whether a failed member gave it up; if not, `reason` is the cause.
     failed_first: bool = False
     reason: str = ""
+    # Whether a retry of its undos was accepted, and no call has settled it since.
+    retried: bool = False
     retention_applied: bool = False
+    on_end: bool = False
+    ends: int = 0  # how often it has entered an ended state
+    end_jobs: list[str] = field(default_factory=list)
+    end_jobs_left: list[str] = field(default_factory=list)
     final_counts: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -127,6 +144,7 @@ class Group:
         """The counts that the ledger shows."""
         statuses = [member.status for member in self.members]
         undos = [undo.book for undo in self.undos]
+        resolved = sum(undo.resolved for undo in self.undos)
         return {
             "total_jobs": len(statuses),
             "completed_count": statuses.count("completed"),
@@ -134,7 +152,8 @@ class Group:
             "cancelled_count": statuses.count("cancelled"),
             "undo_count": len(undos),
             "undone_count": undos.count("done"),
-            "undo_failed_count": undos.count("failed") + undos.count("nowhere"),
+            "undo_failed_count": undos.count("failed") + undos.count("nowhere") - resolved,
+            "resolved_count": resolved,
         }
 
     def lose_ledger(self, undos: bool) -> None:
@@ -159,6 +178,8 @@ class Group:
         """Restore the hash from the ledgers, and the ledgers from the queues."""
         if self.hashless:
             self.hashless, self.has_no_digest = False, True
+            for undo in self.undos:
+                undo.retrying = False
             self.state = "COMPENSATING" if self.undos or self.given_up else "ACTIVE"
             self.requested = f"keys of the queue {self.queue} were deleted"
             self.failed_first, self.reason = False, ""
@@ -173,12 +194,45 @@ class Group:
                     member.book = _restored(member)
                     member.maybe_started = member.hashed and member.starts > 0
         if self.undos_parentless:
-            for undo in self.undos:
-                undo.forgotten = not undo.hashed
-                undo.book = PLACE_IN_LEDGER.get(undo.place, "open") if undo.hashed else "nowhere"
-                if undo.place == "orphaned":
-                    undo.place = "lost"
+            self._restore_undos()
         self.parentless = self.undos_parentless = False
+
+    def _restore_undos(self) -> None:
+        for undo in self.undos:
+            undo.retrying = False
+            if undo.resolved:
+                undo.book = "failed"
+                continue
+            undo.forgotten = not undo.hashed
+            undo.book = PLACE_IN_LEDGER.get(undo.place, "open") if undo.hashed else "nowhere"
+            if undo.place == "orphaned":
+                undo.place = "lost"
+
+    def can_retry(self, undo: Job, replaced: AbstractSet[str]) -> bool:
+        """Return whether an undo can be added to its queue again."""
+        member = next(member for member in self.members if member.undo is undo)
+        if undo.place == "gone":
+            is_known = not undo.forgotten and not member.unmapped
+            return is_known and undo.book == "failed" and undo.id not in replaced
+        return undo.book == "failed" and undo.finished and undo.place != "completed"
+
+    def retry_undos(self, replaced: AbstractSet[str]) -> bool:
+        """Retry the failed undos; return whether there is any that can be retried."""
+        for undo in self.undos:
+            undo.retrying = not undo.resolved and self.can_retry(undo, replaced)
+        self.retried = any(undo.retrying for undo in self.undos)
+        return self.retried
+
+    def _requeue(self, chosen: Chosen, budget: int) -> None:
+        """Add undos that are retried to their queues, as many as the budget allows."""
+        done = [each for each in self.undos if each.retrying and each.id not in chosen.retrying]
+        again = [undo for undo in done if self.can_retry(undo, chosen.replaced)]
+        assert len(again) <= budget, f"a call retried {[undo.id for undo in again]}"
+        assert chosen.more or not any(undo.retrying for undo in self.undos if undo not in done)
+        for undo in done:
+            undo.retrying = False
+        for undo in again:
+            undo.requeue()
 
     def settle(self, chosen: Chosen, budget: int, request: str = "", patient: bool = True) -> None:
         """Settle with one call, which may drop and undo at most `budget` members."""
@@ -195,9 +249,13 @@ class Group:
             wanting = [m for m in self.members if m.wants_undo and m not in self.reruns]
             for member in _pick(wanting, chosen.undone, budget, chosen.more):
                 member.undo = undo_of(member)
+        self._requeue(chosen, budget)
         for undo in (undo for undo in self.undos if not undo.forgotten):
             _correct(undo)
         self._decide(failing, request, chosen.more)
+        if not chosen.ends_blocked:
+            self.end_jobs += self.end_jobs_left
+            self.end_jobs_left = []
         if self.ended and not chosen.more and not self.retention_applied:
             self._apply_retention()
         self.unwoken = False
@@ -298,8 +356,12 @@ class Group:
                 self._enter("COMPENSATING", "group:compensating")
             else:
                 self._enter("FAILED", "group:failed FAILED")
-        failed = any(undo.book == "failed" or undo.forgotten for undo in self.undos)
-        undone = not any(undo.book == "open" for undo in self.undos) and not any(
+        if self.retried and self.state == "FAILED_COMPENSATION":
+            self._enter("COMPENSATING", "group:compensating")
+        self.retried = False
+        unresolved = [undo for undo in self.undos if not undo.resolved]
+        failed = any(undo.book == "failed" or undo.forgotten for undo in unresolved)
+        undone = not any(undo.book == "open" or undo.retrying for undo in self.undos) and not any(
             member.wants_undo for member in self.members
         )
         if self.state == "COMPENSATING" and not more and self.all_ended and undone:
@@ -313,6 +375,13 @@ class Group:
     def _enter(self, state: str, event: str) -> None:
         self.state = state
         self.events.append(event)
+        self.ends += self.ended
+        if self.on_end:
+            self.end_jobs_left += [
+                f"{self.id}-end-{n}-{self.ends}"
+                for n, states in enumerate(END_JOBS.values())
+                if state in states
+            ]
 
 
 def _restored(member: Member) -> Book:
@@ -326,6 +395,8 @@ def _restored(member: Member) -> Book:
 
 def _correct(job: Job) -> bool:
     """Correct the ledger as a harvest does; return whether the job was missing."""
+    if job.resolved:
+        return False
     if job.book == "failed" and job.names_parent and not job.finished:
         job.book = "open"
     elif job.book == "failed" and job.names_parent and job.place == "completed":

@@ -57,6 +57,7 @@ class History(WorkerSteps, PeopleSteps, PseudoQueueSteps, DriverSteps):
 
     def bring_to_an_end(self) -> None:
         world = self.world
+        self.block_ends(blocked=False)
         for _ in range(10):
             for queue in QUEUES:
                 self.pause(queue, paused=False, moves_list=False)

@@ -15,6 +15,8 @@ PLACE_IN_LEDGER: dict[Place, Book] = {"completed": "done", "failed": "failed"}
 
 # The queue of undos that some mappings name.
 UNDOS = "undos"
+# The queue of the jobs of onEnd.
+ENDS = "ends"
 
 # How often a job may stall before stock workers fail it.
 MAX_STALLS = 1
@@ -45,6 +47,10 @@ class Job:
     history: list[Event] = field(default_factory=lambda: ["added"])  # in the stream of its queue
     ever_completed: bool = False
     forgotten: bool = False  # an undo of which nothing is left; it counts as failed
+    retrying: bool = False  # an undo whose retry was accepted, and that is not in its queue yet
+    made: int = 1  # how often an undo was added to its queue
+    # How often workers had run an undo when somebody resolved it.
+    resolved_after: int | None = None
 
     @property
     def finished(self) -> bool:
@@ -118,6 +124,25 @@ class Job:
         if self.place == "completed":
             self.valued = False
         self.place = "waiting"
+
+    def requeue(self) -> None:
+        """Retry an undo by request: with all its attempts, and made again if it is gone."""
+        if self.place == "gone":
+            self.made += 1
+            self.stalls, self.doomed = 0, False
+            self.history.append("added")
+        self.place, self.book, self.tries, self.ats = "waiting", "open", 0, 0
+
+    def resolve(self) -> None:
+        """Resolve an undo: one that waits leaves its queue; no worker runs it any more."""
+        if self.book == "open" and self.place in {"waiting", "delayed"}:
+            self.vanish(booked=False)
+        self.book, self.resolved_after, self.retrying = "failed", self.entered, False
+        self.doomed = self.sealed = self.unkept_if_failed = True
+
+    @property
+    def resolved(self) -> bool:
+        return self.resolved_after is not None
 
     def lose_list(self) -> None:
         """Lose the list in which the job waits."""

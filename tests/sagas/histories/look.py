@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from jobgroup.model import names
 from jobgroup.store.replies import GroupReply, read_group, read_jobs
 from jobgroup.store.scripts import Script, load
-from tests.sagas.histories.job_model import UNDOS, Place
+from tests.sagas.histories.job_model import ENDS, UNDOS, Place
 
 LOOK = """
 local function read_group(KEYS, ARGV) READ_GROUP end
@@ -20,13 +20,15 @@ local prefix, queues, groups = ARGV[1], cjson.decode(ARGV[2]), cjson.decode(ARGV
 local books = prefix .. ":_jobgroups:"
 local seen = { groups = {}, members = {}, jobs = {}, books = {}, missed = {}, ghosts = {},
   events = {}, hashed = {}, streams = {}, paused = {}, lists = {}, aside = {},
-  index = {}, exists = {}, parents = {}, stuck = {},
+  index = {}, exists = {}, parents = {}, stuck = {}, retrying = {},
   owners = redis.call("SMEMBERS", books .. "saga:queues"),
   active_wakeups = redis.call("LRANGE", books .. "active", 0, -1),
   aside_wakeups = redis.call("LRANGE", books .. "paused", 0, -1),
   finished_wakeups = redis.call("ZRANGE", books .. "completed", 0, -1),
   failed_wakeups = redis.call("ZRANGE", books .. "failed", 0, -1),
   ledger_paused = redis.call("HEXISTS", books .. "meta", "paused"),
+  ends = redis.call("LRANGE", prefix .. ":ENDS:"
+    .. (redis.call("TYPE", prefix .. ":ENDS:wait").ok == "string" and "aside" or "wait"), 0, -1),
   parked = redis.call("ZRANGE", books .. "waiting-children", 0, -1, "WITHSCORES"),
   wakeups = redis.call("LRANGE", books .. "wait", 0, -1) }
 for queue, last in pairs(queues) do
@@ -68,6 +70,10 @@ for _, group in ipairs(groups) do
     if mark == "unlocked" then table.insert(seen.missed, id) end
     if mark == "stuck" then table.insert(seen.stuck, id) end
   end
+  for _, field in ipairs(redis.call("HKEYS", books .. group .. "-undo")) do
+    local id = string.match(field, "^retry:.*:([^:]+)$")
+    if id then table.insert(seen.retrying, id) end
+  end
   local row = seen.members[#seen.members]
   for _, key in ipairs(row ~= "" and cjson.decode(row).jobKey or {}) do
     local queue, id = string.match(key, "^(.*):([^:]+)$")
@@ -100,6 +106,7 @@ class Seen:
     ghosts: list[str]
     missed: set[str]  # active members that the scripts found without a worker
     stuck: set[str]  # members that the scripts left in a list that is too long to search
+    retrying: set[str]  # undos whose retry was accepted, and that are not in their queue yet
     hashed: set[str]  # members and undos that have a hash
     exists: set[str]  # queues that have had a group since they were obliterated or deleted
     streams: set[str]  # queues that have events
@@ -117,6 +124,7 @@ class Seen:
     index: set[tuple[str, str]]  # groups, each with the queue whose index lists it
     owners: set[str]  # the queues that own groups
     events: list[tuple[str, str, Event]]
+    ends: list[str]  # the jobs of onEnd, the oldest first
 
     @property
     def stolen(self) -> set[str]:
@@ -132,7 +140,7 @@ class Looker:
     def __init__(self, redis: Redis, prefix: str, folder: Path) -> None:
         self._redis = redis
         self._prefix = prefix
-        text = LOOK.replace("UNDOS", UNDOS)
+        text = LOOK.replace("UNDOS", UNDOS).replace("ENDS", ENDS)
         for name in ("read_group", "read_jobs"):
             text = text.replace(name.upper(), load(name, folder).source)
         self._look = Script("look", text, (), ("prefix", "queues", "groups"))
@@ -160,7 +168,9 @@ def _parse(groups: list[str], seen: dict[str, Any]) -> Seen:
         ghosts=list(seen["ghosts"]),
         missed=set(seen["missed"]),
         stuck=set(seen["stuck"]),
+        retrying=set(seen["retrying"]),
         hashed=set(seen["hashed"]),
+        ends=list(reversed(list(seen["ends"]))),
         exists=set(seen["exists"]),
         streams=set(seen["streams"]),
         paused=set(seen["paused"]),

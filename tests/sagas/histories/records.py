@@ -37,6 +37,8 @@ class Records:
         self.holders: dict[str, AnyHolder] = {}
         self.late_holders: list[AnyHolder] = []
         self.events: dict[str, list[str]] = {}
+        # Whether a key of the queue of the jobs of onEnd has the wrong type.
+        self.ends_blocked = False
         self.undos_added: Counter[str] = Counter()
         self.last_event = dict.fromkeys(QUEUES, "0-0")
         # Entries of the wake-up list that a foreign worker took, and its tokens.

@@ -18,6 +18,7 @@ from jobgroup.errors import (
     RedisStateLostError,
 )
 from tests.sagas.histories.definitions import Definition, definitions, planned
+from tests.sagas.histories.group_model import Group
 from tests.sagas.histories.steps import Steps, pick, which
 
 
@@ -96,6 +97,48 @@ class CallerSteps(Steps):
         world.look()
 
     @rule(n=which)
+    def retry_undos(self, n: int) -> None:
+        """Retry all failed undos; a second call changes nothing."""
+        group = self.settled(n)
+        if group is None:
+            return
+        was_failed = group.state == "FAILED_COMPENSATION"
+        replaced = {job.id for job in self.world.strays if job.hashed}
+        can_retry = was_failed and group.retry_undos(replaced)
+        runs_again = group.state == "COMPENSATING" and group.events.count(
+            "group:failed FAILED_COMPENSATION"
+        )
+        refused = self.is_refused(self.world.store.retry_undos(group.id))
+        assert refused != bool(can_retry or runs_again)
+        self.world.note_request(group)
+
+    @rule(n=which, m=which)
+    def resolve_undo(self, n: int, m: int) -> None:
+        """Resolve an undo; a second call changes nothing."""
+        group = self.settled(n)
+        undo = pick(group.undos, m) if group else None
+        if group is None or undo is None:
+            return
+        is_resolvable = undo.book == "failed" or (undo.book == "open" and undo.place != "active")
+        can_act = group.state in {"COMPENSATING", "FAILED_COMPENSATION"}
+        job_id = undo.id.removesuffix("-undo")
+        refused = self.is_refused(self.world.store.resolve_undo(group.id, job_id, "by hand"))
+        if not undo.resolved and can_act and is_resolvable and not undo.forgotten:
+            undo.resolve()
+        assert refused == (not undo.resolved)
+        self.world.note_request(group)
+
+    def settled(self, n: int) -> Group | None:
+        """Return a group after it was settled until no work is left."""
+        group = pick((each for each in self.world.groups.values() if not each.broken), n)
+        if group is None:
+            return None
+        self.world.empty_wakeups()
+        self.world.settle(group.id)
+        self.world.empty_wakeups()
+        return group if group.id in self.world.groups else None
+
+    @rule(n=which)
     def remove_group(self, n: int) -> None:
         group = pick(self.world.groups.values(), n)
         if group is None:
@@ -142,6 +185,6 @@ class CallerSteps(Steps):
     def is_refused(self, work: Coroutine[Any, Any, Any]) -> bool:
         try:
             self.world.do(work)
-        except InvalidGroupStateError:
+        except (InvalidGroupStateError, InvalidJobStateError):
             return True
         return False

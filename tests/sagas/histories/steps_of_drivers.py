@@ -112,5 +112,6 @@ class DriverSteps(Steps):
             assert not group.broken, f"{group.id} was not restored"
             assert world.is_indexed(group) or group not in unchanged, f"{group.id} is not indexed"
             world.check_settled(group)
+            assert world.ends_blocked or not group.end_jobs_left
             orphaned = [job.id for job in group.undos if job.place == "orphaned"]
             assert group.state == "ACTIVE" or not orphaned, f"{orphaned} are in no set"

@@ -5,6 +5,7 @@ from hypothesis.stateful import rule
 
 from jobgroup.model import names
 from tests.sagas.histories.checks import NOT_LISTED
+from tests.sagas.histories.job_model import ENDS
 from tests.sagas.histories.steps import Steps, pick, queues, which
 
 
@@ -172,6 +173,27 @@ class PeopleSteps(Steps):
                 world.vanish(job, booked=False)
             elif job.queue == f"{queue}:compensation" and job.place == "failed":
                 job.place = "orphaned"
+        world.look()
+
+    @rule(blocked=st.booleans())
+    def block_ends(self, blocked: bool) -> None:
+        """Give a key of the queue of the jobs of onEnd another type, or repair it."""
+        world, redis = self.world, self.world.ground.redis
+        wait, aside = (f"{world.prefix}:{ENDS}:{name}" for name in ("wait", "aside"))
+
+        async def block() -> None:
+            if await redis.exists(wait):
+                await redis.rename(wait, aside)
+            await redis.set(wait, "in the way")
+
+        async def repair() -> None:
+            await redis.delete(wait)
+            if await redis.exists(aside):
+                await redis.rename(aside, wait)
+
+        if blocked != world.ends_blocked:
+            world.do(block() if blocked else repair())
+            world.ends_blocked = blocked
         world.look()
 
     @rule(queue=queues, jobs=st.integers(1, 3))

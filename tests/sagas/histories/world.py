@@ -179,6 +179,13 @@ class World(Checks):
         self.check()
         return settled is not None and settled.repaired
 
+    def note_request(self, group: Group) -> None:
+        """Settle a group in the model after a request of a person, which settles it, too."""
+        self.observe()
+        self.note_settled(group, "", more=self.seen.is_woken(group.id))
+        self.check_lists()
+        self.check()
+
     def note_settled(self, group: Group, request: str, more: bool, patient: bool = True) -> None:
         """Settle a group in the model, with the choices that the scripts made."""
         # An undo whose mapping was lost is only in the ledger.
@@ -188,8 +195,11 @@ class World(Checks):
             hashed=self.seen.hashed,
             missed=self.seen.missed,
             stuck=self.seen.stuck,
+            retrying=self.seen.retrying,
+            replaced={job.id for job in self.strays if job.hashed},
             more=more,
             long_queues=self.long_queues,
+            ends_blocked=self.ends_blocked,
         )
         group.settle(chosen, self.budget, request, patient)
 

@@ -62,7 +62,9 @@ async def failed_group(groups: JobGroups, members: int) -> str:
     """Create a group whose last member failed and whose others completed, without a driver."""
     jobs: list[dict[str, Any]] = [{"name": "pay", "queueName": "payments"}] * (members - 1)
     jobs.append({"name": "ship", "queueName": "payments", "opts": {"priority": 1}})
-    node = await groups.add_group("order", jobs, {"pay": {"name": "refund"}})
+    told = {"queueName": "alerts", "name": "told"}
+    on_end = [told, {**told, "when": "Failed"}, {**told, "when": "Completed"}]
+    node = await groups.add_group("order", jobs, {"pay": {"name": "refund"}}, on_end=on_end)
 
     async def ran() -> bool:
         state = await read(groups, node.group_id)
@@ -98,6 +100,9 @@ async def assert_undone_once(groups: JobGroups, group_id: str, members: int) -> 
     entries: Any = await groups.store.redis.xrange(f"{PREFIX}:payments:events")
     told = [fields["event"] for _, fields in entries if fields.get("groupId") == group_id]
     assert told == ["group:compensating", "group:failed"]
+    added = await groups.store.redis.lrange(f"{PREFIX}:alerts:wait", 0, -1)
+    own = [each for each in map(str, added) if each.startswith(group_id)]
+    assert own == [f"{group_id}-end-1-1", f"{group_id}-end-0-1"]
     assert await groups.store.redis.llen(names.wakeups_key(PREFIX)) == 0
 
 

@@ -172,11 +172,11 @@ async def test_prune_removes_old_groups_in_pieces(sagas: Sagas, client: StockCli
     await sagas.groups.add_group("order", large, group_id="large")
     await add(sagas, "young")
     for owned in range(70):
-        await add_owned(sagas, f"owned-{owned}")
+        await add_owned(sagas, f"a-owned-{owned}")
     await client.work("payments", {"*": returns(1)}, concurrency=50)
-    for group_id in (*many, "large", "young", *(f"owned-{n}" for n in range(70))):
+    for group_id in (*many, "large", "young", *(f"a-owned-{n}" for n in range(70))):
         await sagas.ends(group_id)
-    old = (*many, "large", *(f"owned-{n}" for n in range(70)))
+    old = (*many, "large", *(f"a-owned-{n}" for n in range(70)))
     await end_earlier(sagas, *old)
     # In one millisecond, so that a page ends among groups of the same score.
     score = await sagas.redis.zscore(names.parked_key(sagas.prefix), "large")
