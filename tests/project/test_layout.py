@@ -83,6 +83,7 @@ OTHER_SUBJECTS = {
     "handlers/test_backoff.py": "the loops of the operator that read from Redis, after an outage",
     "handlers/test_settings_refused.py": "the operator's process with settings it refuses",
     "jobgroup/cli/test_jobs.py": "the verbs that find failed groups and show why they failed",
+    "jobgroup/cli/test_prune.py": "the verb that removes old groups",
     "jobgroup/cli/test_tls.py": "the command line with a Redis that requires TLS",
     "jobgroup/store/test_failover.py": "connections while another Redis takes over",
     "testbed/demo/test_demo.py": "make demo",

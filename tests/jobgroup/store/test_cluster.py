@@ -12,6 +12,7 @@ import pytest
 from redis.exceptions import ResponseError
 
 from jobgroup import Driver, JobGroups
+from jobgroup.definition.answers import completion
 from jobgroup.model import names
 from jobgroup.store.connection import RedisError, connect, is_transient
 from jobgroup.store.details import read_fields
@@ -84,6 +85,9 @@ def scripts(groups: JobGroups, group_id: str) -> Calls:
         "create": lambda: groups.add_group("order", JOBS, group_id="another"),
         "settle": lambda: groups.store.settle([group_id]),
         "cancel": lambda: groups.cancel_group(group_id),
+        "retry undos": lambda: store.retry_undos(group_id),
+        "resolve undo": lambda: store.resolve_undo(group_id, names.job_id(group_id, 0), "by hand"),
+        "answer": lambda: store.answer(group_id, names.job_id(group_id, 0), completion(None, "")),
         "remove": lambda: groups.remove_group(group_id),
         "read": lambda: groups.get_group_state(group_id),
         "read jobs": lambda: groups.get_group_jobs(group_id),

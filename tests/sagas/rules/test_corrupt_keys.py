@@ -14,7 +14,7 @@ JOBS = [{"name": "pay", "queueName": "payments"}]
 
 
 @pytest.mark.parametrize(
-    "field", ["createdAt", "updatedAt", "revision", "failedAt", "finishedAt", "failedAttempts"]
+    "field", ["createdAt", "updatedAt", "revision", "failedAt", "failedAttempts"]
 )
 async def test_a_corrupt_group_does_not_affect_others(
     sagas: Sagas, redis: Redis, prefix: str, field: str
