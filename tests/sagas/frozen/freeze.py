@@ -56,7 +56,8 @@ async def read(groups: JobGroups, group_id: str) -> dict[str, Any]:
 
 def by_field(state: GroupState) -> dict[str, Any]:
     """Return a state with the names that its fields have in Redis."""
-    return {names.field_name(name): value for name, value in asdict(state).items()}
+    fields = {names.field_name(name): value for name, value in asdict(state).items()}
+    return {**fields, "records": list(fields["records"])}  # as JSON has them
 
 
 async def freeze(story: Story, url: str) -> dict[str, Any]:

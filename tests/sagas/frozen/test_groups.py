@@ -33,7 +33,7 @@ DEFAULTS = {
     names.field_name(field.name): field.default
     for field in fields(GroupState)
     if field.default is not MISSING
-}
+} | {"records": []}
 # The queue of children of members. Removing a group does not remove them.
 CHILDREN = "banks"
 

@@ -85,7 +85,7 @@ BUGS = {
         "if facts.completed == facts.total and not facts.requested then",
     ),
     "an end is announced twice": Bug(
-        "includes/settle.lua",
+        "includes/enter_state.lua",
         'publish_group_event(k, "completed", gid, name)',
         'publish_group_event(k, "completed", gid, name)\n' * 2,
     ),
@@ -362,7 +362,7 @@ BUGS = {
         "if true then",
     ),
     "members of a paused queue wait in a list that a resume may destroy": Bug(
-        "includes/add_job.lua", "if job.priority or queue.is_paused then", "if job.priority then"
+        "includes/push_job.lua", "if job.priority or queue.is_paused then", "if job.priority then"
     ),
     "members that a resume left behind stay there": Bug(
         "includes/release_jobs.lua", "if #left > 0 then", "if false then"
