@@ -756,6 +756,28 @@ async def undo_retried(scene: Scene) -> None:
     scene.runs = {"refund": 1}
 
 
+@story(number=2)
+async def undos_resolved(scene: Scene) -> None:
+    """People resolved failed undos: one group has ended, another retries its other undo."""
+    members = [job("charge"), job("reserve", "inventory"), job("refuse")]
+    for group_id in ("order-1", "order-2"):
+        await scene.add(group_id, *members, undos=BOTH)
+    for queue in ("inventory", "payments"):
+        await scene.work(queue, refuse=NO)
+    for queue in ("inventory", "payments"):
+        await scene.work(f"{queue}:compensation", refund=NO, restock=NO)
+    for group_id in ("order-1", "order-2"):
+        await scene.settle_until(group_id, ended=True)
+    await scene.replace_client()
+    await scene.groups.resolve_undo("order-1", "charge", "refunded by hand", "ann")
+    await scene.groups.retry_undos("order-1", ["reserve"], "bob")
+    for name in ("charge", "reserve"):
+        await scene.groups.resolve_undo("order-2", name, "undone by hand")
+    scene.expect("order-1", "FAILED", completed=2, failed=1, undone=1)
+    scene.expect("order-2", "FAILED", completed=2, failed=1)
+    scene.runs = {"restock": 1}
+
+
 # Groups of which some keys are gone.
 
 
