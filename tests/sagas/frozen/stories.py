@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from jobgroup import JobGroups
+from jobgroup.definition.lifetime import MAX_SECONDS
 from jobgroup.definition.plan import plan_group
 from jobgroup.definition.spec import parse_group
 from jobgroup.errors import (
@@ -776,6 +777,51 @@ async def undos_resolved(scene: Scene) -> None:
     scene.expect("order-1", "FAILED", completed=2, failed=1, undone=1)
     scene.expect("order-2", "FAILED", completed=2, failed=1)
     scene.runs = {"restock": 1}
+
+
+@story()
+async def answered(scene: Scene) -> None:
+    """Somebody completed a member without a worker; the other one waits."""
+    await scene.add("order-1", job("approve"), job("ship", "parcels"))
+    await scene.groups.complete_job("order-1", "approve", {"approved": True}, by="ann")
+    scene.expect("order-1", "COMPLETED", completed=2)
+    scene.runs = {"ship": 1}
+
+
+@story()
+async def limited(scene: Scene) -> None:
+    """A group has a deadline and a time to live, both of ten years."""
+    scene.note("order-1", job("charge"))
+    await scene.groups.add_group(
+        "order", [job("charge")], group_id="order-1", ttl=MAX_SECONDS, deadline=MAX_SECONDS
+    )
+    scene.expect("order-1", "COMPLETED", completed=1)
+    scene.runs = {"charge": 1}
+
+
+@story(number=2)
+async def announced(scene: Scene) -> None:
+    """Groups with a job of onEnd: one waits, one has ended, and of one the job has not been added.
+
+    The undo of the first has a named queue. The job of the last has an id that another job has.
+    """
+    at_end = [{"when": "Always", "queueName": "banks", "name": "tell", "data": {"team": "shop"}}]
+    refund = {"charge": {**undo("refund"), "queueName": "refunds"}}
+    stories = {"order-1": [job("charge"), job("reserve")]}
+    stories |= {"order-2": [job("charge")], "order-3": [job("charge")]}
+    for group_id, jobs in stories.items():
+        undos = refund if group_id == "order-1" else None
+        scene.note(group_id, *jobs, undos=undos)
+        scene.added[group_id]["definition"]["on_end"] = at_end
+        await scene.groups.add_group("order", jobs, undos, group_id, on_end=at_end)
+    await scene.client.add("banks", "other", jobId="order-3-end-0-1")
+    for group_id in ("order-2", "order-3"):
+        await scene.groups.cancel_group(group_id)
+        scene.expect(group_id, "FAILED", cancelled=1)
+    scene.expect("order-1", "FAILED", completed=1, failed=1, undone=1)
+    scene.behaviour = {"reserve": NO}
+    scene.more_queues = ["refunds"]
+    scene.runs = {"charge": 1, "reserve": 1, "refund": 1}
 
 
 # Groups of which some keys are gone.

@@ -23,8 +23,8 @@ FIXTURES: dict[str, dict[str, Any]] = {
 LEDGERS = f"{PREFIX}:_jobgroups:"
 # A stock client writes it if somebody uses it on the pseudo queue.
 META = f"{LEDGERS}meta"
-# A member that completed names it as its parent.
-NEVER = "J:{id}:sealed"
+# A member that completed, or a resolved undo, names one of them as its parent.
+NEVER = {"J:{id}:sealed", "J:{id}-undo:sealed"}
 # Keys that a worker takes, or that expire before a slow machine reads them.
 PASSING = {f"{LEDGERS}marker", f"{LEDGERS}saga:reviewer"}
 PRIORITY_1 = 2**32
@@ -74,7 +74,7 @@ def test_every_documented_key_is_frozen() -> None:
         for fixture in FIXTURES.values()
         if any(re.fullmatch(pattern(key, fixture), each) for each in fixture["keys"])
     }
-    assert documented_keys() - seen == {NEVER}
+    assert documented_keys() - seen == NEVER
 
 
 def test_every_frozen_key_is_documented() -> None:
