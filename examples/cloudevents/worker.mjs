@@ -31,7 +31,7 @@ const post = async ({ id, data, timestamp }) => {
 };
 
 const worker = new Worker(process.env.QUEUE ?? "saga-ends", post, { connection, prefix });
-worker.on("failed", ({ id }, { message }) => console.log(`${id} was not posted: ${message}`));
+worker.on("failed", (job, { message }) => console.log(`${job?.id} was not posted: ${message}`));
 worker.on("error", (error) => console.error(error.message));
 
 for (const signal of ["SIGINT", "SIGTERM"]) {

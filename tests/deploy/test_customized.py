@@ -61,6 +61,13 @@ def test_the_default_ids_are_those_of_the_images() -> None:
         assert {name: context[name] for name in IDS} == dict.fromkeys(IDS, uid)
 
 
+def test_a_time_to_live_that_is_removed_from_the_values_is_not_set() -> None:
+    """`--set` with null removes a value; 0 seconds would remove all ended groups."""
+    for name in ("groupTtlSeconds", "jobGroupTtlSeconds"):
+        for _, pod in pods(render({"retention": {name: None}})):
+            assert not [each for each in env_of(pod) if "TTL" in str(each)]
+
+
 @pytest.mark.parametrize(
     ("image", "expected"),
     [

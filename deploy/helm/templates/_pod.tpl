@@ -69,7 +69,7 @@ env:
 - name: POOL_OPT_IN
   value: {{ .Values.workerPools.optIn | quote }}
 {{- range $name, $seconds := dict "GROUP_TTL_SECONDS" .Values.retention.groupTtlSeconds "JOBGROUP_TTL_SECONDS" .Values.retention.jobGroupTtlSeconds }}
-{{- if ne (toString $seconds) "" }}
+{{- if not (or (kindIs "invalid" $seconds) (eq (toString $seconds) "")) }}
 - name: {{ $name }}
   value: {{ $seconds | int64 | quote }}
 {{- end }}

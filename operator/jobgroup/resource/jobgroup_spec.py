@@ -102,8 +102,8 @@ class JobGroupSpec(Settings):
     )
     compensation: Annotated[dict[str, Compensation], Field(max_length=MAX_JOBS)] = Field(
         default_factory=dict,
-        description="The undo of each job, by job name. It is added to the queue"
-        " <queueName>:compensation. A job without an entry is not undone. Immutable.",
+        description="The undo of each job, by job name. A job without an entry is not undone."
+        " Immutable.",
     )
 
     onEnd: Annotated[tuple[EndJob, ...], Field(max_length=MAX_END_JOBS)] | None = Field(  # noqa: N815

@@ -27,7 +27,7 @@ NO_WORKER = "NoWorker"  # jobs wait in a queue that has no worker
 NO_UNDO_WORKER = "NoUndoWorker"  # undos wait in a queue that has no worker
 COMPENSATING = "Compensating"  # the group failed, and the undos of its completed jobs run
 COMPLETED = "Completed"  # every job completed
-FAILED = "Failed"  # the group failed, and every undo completed
+FAILED = "Failed"  # the group failed, and every undo completed or was resolved
 COMPENSATION_FAILED = "CompensationFailed"  # an undo failed for good
 
 # Conditions of a JobGroup whose group was not created.
@@ -49,9 +49,9 @@ REDIS_ERROR = "RedisError"  # Redis answers with an error
 
 # Events of a JobGroup, beside those that have the reason of a condition.
 DEADLINE_EXCEEDED = "DeadlineExceeded"  # spec.activeDeadlineSeconds passed
-COMPENSATED = "Compensated"  # the group ended, and every undo completed
+COMPENSATED = "Compensated"  # the group ended, and every undo completed or was resolved
 UNDOS_RETRIED = "UndosRetried"  # somebody had failed undos retried
-UNDO_RESOLVED = "UndoResolved"  # somebody did by hand what a failed undo should have done
+UNDO_RESOLVED = "UndoResolved"  # somebody resolved an undo that failed or waited
 JOB_ANSWERED = "JobAnswered"  # somebody completed or failed a job without a worker
 LATE_CHANGE = "LateChange"  # a job or an undo finished after its group had ended
 STATUS_REFUSED = "StatusRefused"  # the API server refused the status
