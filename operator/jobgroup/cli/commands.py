@@ -144,7 +144,8 @@ def parse(argv: Sequence[str] | None) -> Namespace:
         choices=STATES,
         help=f"{', '.join(STATES)} (default: all)",
     )
-    listing.add_argument("--name", help="only groups with this name; that of a JobGroup is without its namespace"
+    listing.add_argument(
+        "--name", help="only groups with this name; that of a JobGroup is without its namespace"
     )
     listing.add_argument("--queue", help="only groups whose first job is in this queue")
     listing.add_argument(

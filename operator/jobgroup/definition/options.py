@@ -95,9 +95,9 @@ class JobOptions(RetryOptions):
     )
     removeOnComplete: Keep | None = Field(  # noqa: N815
         default=None,
-        description="What happens to a completed job, if it is one of the group's after the group has"
-        " ended: true removes it; a number or {age, count} limits the completed jobs that its queue"
-        " keeps.",
+        description="What happens to a completed job, if it is one of the group's after the group"
+        " has ended: true removes it; a number or {age, count} limits the completed jobs that its"
+        " queue keeps.",
     )
     removeOnFail: Keep | None = Field(  # noqa: N815
         default=None, description="The same as removeOnComplete, for a failed job."
