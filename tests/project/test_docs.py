@@ -84,8 +84,8 @@ def test_every_block_has_a_known_language() -> None:
 
 def is_run(block: Block) -> bool:
     """Return whether a file is a worker of its page, or run by a command of it."""
-    typed = [command.text for command in Page(block.page).commands]
-    return block.file in WORKERS.get(block.page, ()) or f"node {block.file}" in typed
+    typed = [command.text.split()[:2] for command in Page(block.page).commands]
+    return block.file in WORKERS.get(block.page, ()) or ["node", block.file] in typed
 
 
 def has_target(page: Page, link: str) -> bool:

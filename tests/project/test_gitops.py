@@ -27,10 +27,13 @@ SHIP = {"name": "book-shipping", "queueName": "shipping", "data": {"orderId": "1
 LOSE = {**SHIP, "data": {"orderId": "1", "city": "Atlantis"}}
 NOBODY = {"name": "book-train", "queueName": "trains"}
 ENDLESS = {"attempts": 20, "backoff": {"type": "exponential", "delay": 1000}}
-REFUND = {"charge-payment": {"name": "refund-payment", "data": {"note": "no"}}}
+REFUND = {
+    "charge-payment": {"name": "refund-payment", "queueName": "refunds", "data": {"note": "no"}}
+}
 # The undo finds no return value, fails, and is retried after an hour.
-LATER = {"book-shipping": {"name": "cancel-shipping", "when": "Started", "opts": {"backoff": HOUR}}}
-STRANGE = {"book-shipping": {"name": "sing", "when": "Started"}}
+STARTED = {"queueName": "cancellations", "when": "Started"}
+LATER = {"book-shipping": {"name": "cancel-shipping", **STARTED, "opts": {"backoff": HOUR}}}
+STRANGE = {"book-shipping": {"name": "sing", **STARTED}}
 
 SAGAS = [
     manifest("done", CHARGE, SHIP),

@@ -102,7 +102,7 @@ def snapshot(keys: dict[str, Any], flavour: str) -> dict[str, Any]:
 def _fields(given: dict[str, str], flavour: str) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, value in given.items():
-        if name.startswith("answered:") or name in ("recorded", "revision", "version"):
+        if name.startswith("answered:") or name in ("answers", "recorded", "revision", "version"):
             continue
         if name in TIMES or (name == "delay" and value != "0"):
             assert int(value) > 0
