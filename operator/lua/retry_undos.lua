@@ -29,7 +29,9 @@ local parent, prefix, gid, jobs, below, grace, by =
 local k, problem = find_group(parent, prefix, gid)
 if problem then return redis.error_reply(problem .. " " .. gid) end
 if redis.call("EXISTS", k.tomb) == 1 then return redis.error_reply("GROUPNOTFOUND " .. gid) end
-redis.call("LLEN", k.records) -- fails before the first write if the key has another type
+-- Fail before the first write if a key has another type.
+redis.call("LLEN", k.records)
+redis.call("XLEN", k.events)
 redis.call("HLEN", k.resolved)
 local now, entered = now_ms(), {}
 -- First, so that an undo that somebody retried or removed is not taken for a failed one.

@@ -61,14 +61,14 @@ local function review(gid)
   end
   if problem then return true end
   local stored = { "state", "totalJobs", "cancelledCount", "completedCount", "undoCount", "undoFailedCount", "createdAt",
-    "resolvedCount", "onEndLeft" }
+    "resolvedCount", "onEndLeft", "retrying" }
   local group = {}
   for n, value in ipairs(redis.call("HMGET", k.group, unpack(stored))) do group[stored[n]] = value or nil end
   -- A settle that met an error changed the state, and did not park the group.
   if group.state ~= state then return true end
   -- removeOrphanedJobs of BullMQ 6 deletes the index.
   if redis.call("ZADD", k.index, "NX", group.createdAt, gid) == 1 then redis.call("SADD", k.queues, queue) end
-  if group.onEndLeft then return true end
+  if group.onEndLeft or group.retrying then return true end
   if state == "COMPLETED" then return false end
   if group.undoCount then restore_failed_undos(k, prefix) end
   return needs_settling(k, prefix, group, queues, seen, budget)

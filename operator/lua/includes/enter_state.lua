@@ -14,23 +14,25 @@ local function enter_state(k, prefix, gid, now, change)
     local job_id, reason, attempts = first_failure(k, prefix)
     if job_id == "" then reason = change.request end
     redis.call("HSET", k.group, "failedJobId", job_id, "reason", reason, "failedAttempts", attempts, "failedAt", now)
-  elseif state == "COMPENSATING" then
-    redis.call("HSET", k.group, "compensatingAt", now)
-    redis.call("HDEL", k.parent, "ended")
   end
 
   if not saga.has_ended(state) then
     local failure = redis.call("HMGET", k.group, "failedJobId", "reason")
     publish_group_event(k, "compensating", gid, name, "failedJobId", failure[1] or "", "reason", failure[2] or "")
+    if from ~= "ACTIVE" then
+      redis.call("HSET", k.group, "compensatingAt", now)
+      redis.call("HDEL", k.parent, "ended")
+    end
     return change.ends
   end
   local ends = change.ends + 1
-  -- Most groups end once; they need no field.
-  if ends > 1 then redis.call("HSET", k.group, "attempt", ends) end
   if state == "COMPLETED" then
     publish_group_event(k, "completed", gid, name)
   else
     publish_group_event(k, "failed", gid, name, "state", state, "compensationResults", undo_results(k, prefix))
   end
+  -- After the event, which may fail: a call that repeats this one counts the same end.
+  -- Most groups end once; they need no field.
+  if ends > 1 then redis.call("HSET", k.group, "attempt", ends) end
   return ends
 end

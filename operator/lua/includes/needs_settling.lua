@@ -46,6 +46,8 @@ local function needs_settling(k, prefix, group, queues, seen, budget)
     -- A driver that knows it settles it again and again until no member is open.
     return open > 0 or undo_open == 0 or ledger_is_short
   end
+  local is_undone = undo_open == 0 and tonumber(group.undoFailedCount or 0) == 0
+  if group.state == "FAILED_COMPENSATION" and is_undone then return true end
   return ledger_is_short or done ~= tonumber(group.completedCount)
     or redis.call("ZCARD", k.undo_failed) ~= (group.undoFailedCount or 0) + (group.resolvedCount or 0)
     or runs_again(k.failed, k.parent) or runs_again(k.undo_failed, k.undo)

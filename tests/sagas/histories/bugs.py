@@ -297,7 +297,7 @@ BUGS = {
         "includes/complete.lua", 'group[1] ~= "ACTIVE" or group[9] or', 'group[1] ~= "ACTIVE" or'
     ),
     "jobs of onEnd that could not be added are forgotten": Bug(
-        "review_groups.lua", "if group.onEndLeft then return true end"
+        "review_groups.lua", "group.onEndLeft or group.retrying", "group.retrying"
     ),
     "jobs of onEnd are added again and again": Bug(
         "includes/add_end_jobs.lua", 'redis.call("HDEL", k.group, "onEndLeft", "onEndError")'
