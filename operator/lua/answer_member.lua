@@ -34,6 +34,7 @@ local longest = budget.longest
 
 local k, problem = find_group(parent, prefix, gid)
 if problem then return redis.error_reply(problem .. " " .. gid) end
+if redis.call("EXISTS", k.tomb) == 1 then return redis.error_reply("GROUPNOTFOUND " .. gid) end
 local function refuse(why) return redis.error_reply("INVALIDJOBSTATE " .. why) end
 
 local key

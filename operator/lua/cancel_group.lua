@@ -23,6 +23,7 @@ local parent, prefix, gid, grace, by = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[
 
 local k, problem = find_group(parent, prefix, gid)
 if problem then return redis.error_reply(problem .. " " .. gid) end
+if redis.call("EXISTS", k.tomb) == 1 then return redis.error_reply("GROUPNOTFOUND " .. gid) end
 redis.call("LLEN", k.records) -- fails before the first write if the key has another type
 local now = now_ms()
 local state, before, more, _, entered = settle(k, prefix, gid, now, "cancelled", grace)

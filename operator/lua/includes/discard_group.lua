@@ -8,9 +8,11 @@
 -- @include owned_keys
 local function discard_group(k, gid, queue, now, remembers)
   redis.call("UNLINK", unpack(owned_keys(k)))
+  -- In a long list, an entry is not searched: drivers drop it when they come to it.
+  local is_long = redis.call("LLEN", k.wakeups) > 1000
   for _, token in ipairs({ gid, names.undo_id(gid) }) do
     redis.call("ZREM", k.parked, token)
-    redis.call("LREM", k.wakeups, 0, token)
+    if not is_long then redis.call("LREM", k.wakeups, 0, token) end
   end
   redis.call("ZREM", k.released, gid)
   redis.pcall("ZREM", k.due, gid)

@@ -17,7 +17,13 @@
 -- @include discard_group
 -- @include close_unused_queue
 local function remove_part(k, prefix, gid, now, remembers, budget)
-  local touched = {}
+  local touched, is_marked = {}, false
+
+  -- Not before the first deletion: a full Redis refuses a write that needs memory before it.
+  local function mark()
+    if not is_marked then redis.call("SET", k.tomb, now, "PX", remembers) end
+    is_marked = true
+  end
 
   -- Remove one job; return whether it is certain that no worker will take what is left of it.
   local function remove_job(base, id)
@@ -52,6 +58,8 @@ local function remove_part(k, prefix, gid, now, remembers, budget)
       local base = prefix .. ":" .. queue .. ":"
       if budget.jobs > 0 and remove_job(base, id) then
         redis.call("HDEL", hash, key)
+        -- At once: a key of the next queue may have another type, which ends the call.
+        mark()
         budget.jobs = budget.jobs - 1
         touched[base] = true
       else
@@ -67,8 +75,7 @@ local function remove_part(k, prefix, gid, now, remembers, budget)
   remove_jobs(k.jobs, redis.call("HKEYS", k.jobs))
   local left = budget.jobs <= 0
   if left then
-    -- After the first deletion: a full Redis refuses a write that needs memory before it.
-    redis.call("SET", k.tomb, now, "PX", remembers)
+    mark()
   else
     local queue = redis.call("HGET", k.parent, "queue")
     touched[prefix .. ":" .. queue .. ":"] = true
