@@ -14,6 +14,7 @@
 -- @include find_group
 -- @include keys_of
 -- @include names
+-- @include now_ms
 -- @include family
 -- @include as_job
 -- @include owned_keys
@@ -109,7 +110,8 @@ local function create_group(digest, plan)
     redis.call("HSET", owning.base .. "meta", "groups", 1)
     owning.owns_groups = true
   end
-  if group.deadline then redis.call("ZADD", k.due, string.format("%.0f", now + group.deadline * 1000), gid) end
+  -- Not from the clock of the client: take_due.lua compares with that of Redis.
+  if group.deadline then redis.call("ZADD", k.due, string.format("%.0f", now_ms() + group.deadline * 1000), gid) end
   owning.groups = owning.groups + redis.call("ZADD", k.index, now, gid)
   created[#created + 1] = score
   created[#created + 1] = gid

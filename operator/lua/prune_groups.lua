@@ -5,7 +5,7 @@
   ARGV[1] prefix     BullMQ's key prefix
   ARGV[2] state      the state of the groups: COMPLETED, FAILED or FAILED_COMPENSATION
   ARGV[3] age        milliseconds since their end
-  ARGV[4] spare      1 to spare groups with a time to live of their own, else 0
+  ARGV[4] spare      1 to spare groups with a time to live of their own and groups with work left, else 0
   ARGV[5] dry        1 to remove nothing, else 0
   ARGV[6] cursor     the last group of the page before, or empty
   ARGV[7] score      its score, or 0
@@ -19,6 +19,7 @@
            score   the score of the cursor
 ]]
 -- @include formats
+-- @include has_work_left
 -- @include is_before
 -- @include keys_of
 -- @include names
@@ -44,8 +45,9 @@ local function prune(gid)
     return false
   end
   local k = keys_of(prefix, gid, found[1])
-  local group = redis.call("HMGET", k.group, "state", "ttlSeconds")
-  if group[1] ~= state or (spare and group[2]) then return false end
+  local group = redis.call("HMGET", k.group, "state", "ttlSeconds", "resolvedCount", "onEndLeft")
+  if group[1] ~= state then return false end
+  if spare and (group[2] or has_work_left(k, state, group[3], group[4])) then return false end
   if not dry then
     -- A group is some work, too.
     budget.jobs = budget.jobs - 1

@@ -26,6 +26,7 @@
 -- @include saga
 -- @include state_scores
 -- @include needs_settling
+-- @include restore_due
 -- @include restore_failed_undos
 -- @include release_jobs
 -- @include discard_group
@@ -61,13 +62,14 @@ local function review(gid)
   end
   if problem then return true end
   local stored = { "state", "totalJobs", "cancelledCount", "completedCount", "undoCount", "undoFailedCount", "createdAt",
-    "resolvedCount", "onEndLeft", "retrying" }
+    "resolvedCount", "onEndLeft", "retrying", "ttlSeconds", "finishedAt", "deadlineSeconds" }
   local group = {}
   for n, value in ipairs(redis.call("HMGET", k.group, unpack(stored))) do group[stored[n]] = value or nil end
   -- A settle that met an error changed the state, and did not park the group.
   if group.state ~= state then return true end
   -- removeOrphanedJobs of BullMQ 6 deletes the index.
   if redis.call("ZADD", k.index, "NX", group.createdAt, gid) == 1 then redis.call("SADD", k.queues, queue) end
+  if group.ttlSeconds or group.deadlineSeconds then restore_due(k, gid, group) end
   if group.onEndLeft or group.retrying then return true end
   if state == "COMPLETED" then return false end
   if group.undoCount then restore_failed_undos(k, prefix) end

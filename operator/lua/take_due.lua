@@ -1,6 +1,7 @@
 --[[
   Look at groups whose deadline or time to live has passed: find those to cancel, and remove those that have ended.
-  A call removes at most 60 jobs. A failed compensation is never removed: a person has to act.
+  A call removes at most 60 jobs. A failed compensation is never removed: a person has to act. A group with work
+  left keeps its entry.
 
   KEYS[1] due        zset of the times when groups reach their deadline or the end of their time to live
   ARGV[1] prefix     BullMQ's key prefix
@@ -16,6 +17,7 @@
            score    the score of the cursor
 ]]
 -- @include find_group
+-- @include has_work_left
 -- @include is_gone
 -- @include names
 -- @include now_ms
@@ -36,7 +38,8 @@ local function take(gid)
     if problem == "GROUPNOTFOUND" and is_gone(k, prefix, gid) then redis.call("ZREM", due, gid) end
     return false
   end
-  local group = redis.call("HMGET", k.group, "state", "finishedAt", "ttlSeconds", "deadlineSeconds")
+  local group = redis.call("HMGET", k.group, "state", "finishedAt", "ttlSeconds", "deadlineSeconds", "resolvedCount",
+    "onEndLeft")
   local state, finished, ttl = group[1], tonumber(group[2]), tonumber(group[3])
   if state == "ACTIVE" and group[4] then
     overdue[#overdue + 1] = gid
@@ -45,7 +48,7 @@ local function take(gid)
     redis.call("ZREM", due, gid)
   elseif finished + ttl * 1000 > now then
     redis.call("ZADD", due, string.format("%.0f", finished + ttl * 1000), gid)
-  else
+  elseif not has_work_left(k, state, group[5], group[6]) then
     -- A group is some work, too.
     budget.jobs = budget.jobs - 1
     if budget.jobs <= 0 or remove_part(k, prefix, gid, now, remembers, budget) then return true end
