@@ -10,7 +10,8 @@
   ARGV[5] by      who asked for it, or empty
   ARGV[6] reason  why
 
-  Returns  JSON, as settle_group.lua: state, entered, changed, settledAt, more and group
+  Returns  JSON, as settle_group.lua: state, entered, changed, settledAt, more and group, and
+           undoResolved if it was resolved by this call
   Errors   GROUPNOTFOUND  INVALIDSTATE  INVALIDJOBSTATE  NEWERFORMAT
 ]]
 -- @include now_ms
@@ -62,5 +63,5 @@ if redis.call("HDEL", k.undo, "retry:" .. undo) == 1 then redis.call("HINCRBY", 
 -- settle dooms the undo and counts it.
 redis.call("HSET", k.group, "resolvedCount", redis.call("HLEN", k.resolved))
 record(k, now, "resolve", { by = by, job = job, reason = reason })
-state, reply = settle_request(k, prefix, gid, now, grace, entered)
+state, reply = settle_request(k, prefix, gid, now, grace, entered, 1)
 return reply

@@ -11,7 +11,7 @@ from testbed.servers.apiserver import ApiServer, KubectlError
 from testbed.support.chart import render
 from testbed.support.pages import Page
 from testbed.support.resources import manifest
-from testbed.support.sagas import job
+from testbed.support.sagas import job, undo
 from testbed.support.waiting import wait_for
 
 Patch = Callable[..., str]
@@ -67,7 +67,8 @@ def patch(jobgroup_crd: ApiServer, namespace: str) -> Iterator[Patch]:
             {**head, "kind": "Role", "rules": rules},
             {**head, "kind": "RoleBinding", "subjects": [subject], "roleRef": ref},
         )
-    apply(manifest("order", job("charge"), job("approve")))
+    undos = {"charge": undo("refund")}
+    apply(manifest("order", job("charge"), job("approve"), undos=undos))
     try:
         for each in policy:
             api.kubectl("apply", "-f", "-", stdin=json.dumps(each))
@@ -93,6 +94,19 @@ def test_an_answer_is_signed_by_the_user_who_may_answer(patch: Patch) -> None:
     assert f"{SIGN}ann" in patch("ann", complete={"charge": {"failed": "no", "by": "ben"}})
     assert patch("ann", complete={"charge": {"failed": "no", "by": "ann"}}) == ""
     assert patch("ben", complete=None) == ""
+
+
+def test_a_resolution_is_signed_by_the_user_who_may_answer(patch: Patch) -> None:
+    assert f"the user ben {VERB}" in patch("ben", resolved=resolved("ben"))
+    assert f"{SIGN}ann" in patch("ann", resolved=resolved("ben"))
+    assert patch("ann", resolved={"charge": {"reason": "refunded"}}) != ""  # unsigned
+    assert patch("ann", resolved=resolved("ann")) == ""
+    assert patch("ben", resolved=resolved("ann"), ttlSecondsAfterFinished=60) == ""
+    assert patch("ben", resolved=None) == ""
+
+
+def resolved(by: str) -> dict[str, Any]:
+    return {"charge": {"reason": "refunded", "by": by}}
 
 
 def test_an_object_without_answers_is_not_affected(patch: Patch) -> None:

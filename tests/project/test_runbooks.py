@@ -21,11 +21,15 @@ from testbed.servers.apiserver import OPERATOR_NAMESPACE
 from testbed.servers.certificates import Authority
 from testbed.servers.processes import leashed
 from testbed.servers.redis import RedisServer
+from testbed.servers.stock import fails_for_good
 from testbed.servers.tls import TlsRedis
 from testbed.support.chart import NAMESPACE, RELEASE, render
 from testbed.support.pages import Page
-from testbed.support.waiting import PATIENCE_SECONDS
+from testbed.support.resources import Resources, manifest
+from testbed.support.sagas import job, undo
+from testbed.support.waiting import PATIENCE_SECONDS, wait_for
 from tests.resources.fixtures import Shared
+from tests.resources.looking import Starter, own
 
 RUNBOOKS = Page("docs/runbooks.md")
 MOUNTED = "/etc/jobgroup/redis"
@@ -117,6 +121,42 @@ def test_each_command_in_a_pod_runs_with_the_settings_of_the_chart(pod: dict[str
     assert "order-127 order COMPENSATING: " in run(pod, verbs["retry-undos"]).stdout
     assert ", 0/1 undone, 1 resolved" in run(pod, verbs["resolve"]).stdout
     assert run(pod, verbs["remove"]).stdout == "order-127 REMOVED\n"
+
+
+async def test_the_commands_that_retry_and_resolve_undos_work_on_a_jobgroup(
+    resources: Resources, worker: Starter
+) -> None:
+    texts = [each.text for each in RUNBOOKS.commands if "order-126" in each.text]
+    retry, resolve, wait = (
+        next(text for text in texts if word in text)
+        for word in ("retryUndos", '"resolved"', "kubectl wait")
+    )
+
+    def kubectl(text: str) -> str:
+        return resources.kubectl(*shlex.split(text)[1:])
+
+    hotels, queue = own(resources, "hotels", "shipping")
+    jobs = (job("book-hotel", hotels), job("book-shipping", queue))
+    undos = {"book-shipping": {**undo("recall"), "when": "Started"}}
+    resources.apply(manifest("order-126", *jobs, undos=undos))
+    client = await worker("bullmq6")
+    await client.work(queue, {"book-shipping": fails_for_good()})
+    await client.work(f"{queue}:compensation", {"recall": fails_for_good()})
+    resources.reaches("order-126", state="FAILED_COMPENSATION")
+    kubectl(retry)
+    status = resources.reaches("order-126", state="FAILED_COMPENSATION", observedGeneration=2)
+    wait_for(lambda: resources.status("order-126")["compensation"].get("retries") == 1)
+    resources.reaches("order-126", state="FAILED_COMPENSATION")
+    kubectl(resolve)
+    assert "condition met" in kubectl(wait)
+    status = resources.status("order-126")
+    assert status["compensation"] == {
+        "total": 1,
+        "completed": 0,
+        "failed": 0,
+        "retries": 1,
+        "resolved": 1,
+    }
 
 
 def test_the_commands_that_probe_the_leader_run_in_its_pod(shared: Shared) -> None:

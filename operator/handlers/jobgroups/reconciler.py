@@ -29,6 +29,7 @@ from jobgroup.model.clock import now_ms
 from jobgroup.resource.answers import due_answers, standing_answers
 from jobgroup.resource.conditions import redis_problem
 from jobgroup.resource.decisions import OTHERS, Claimant, Resource, Step, next_step
+from jobgroup.resource.resolutions import due_resolutions, standing_resolutions
 from jobgroup.store.connection import RedisError, is_transient, leave_if_cancelled
 from jobgroup.store.store import Store
 
@@ -47,6 +48,8 @@ NEEDS_FRESH = {
     Step.BLOCK_CANCELLED,
     Step.EXPIRE,
     Step.ANSWER,
+    Step.RESOLVE,
+    Step.RETRY,
     Step.REMOVE,
     Step.ORPHAN,
     Step.TOMBSTONE,
@@ -93,6 +96,7 @@ class Reconciler:
                 not resource.is_ours
                 or resource.observed != resource.generation
                 or resource.ttl_seconds is not None
+                or resource.may_compensate_again
             )
         else:
             is_wanted = is_running = True
@@ -169,6 +173,7 @@ class Reconciler:
                 now_ms(),
                 observed.claimant,
                 bool(observed.answers),
+                bool(observed.resolutions),
             )
             if step in NEEDS_FRESH and not is_fresh:
                 return Result(await self._read(ref))
@@ -191,7 +196,11 @@ class Reconciler:
         if claimant in OTHERS:
             return Observation(ref, body, resource, None, "", None, claimant, verdict)
         answers = standing_answers(body)
-        few = bool(answers) or len((body.get("spec") or {}).get("jobs") or ()) <= FEW_JOBS
+        resolutions = standing_resolutions(body)
+        few = (
+            bool(answers or resolutions)
+            or len((body.get("spec") or {}).get("jobs") or ()) <= FEW_JOBS
+        )
         group, jobs, incarnation = await self._store.read_with(
             ref.uid,
             jobs=few,
@@ -201,5 +210,15 @@ class Reconciler:
             incarnation = await self._store.incarnation()
         if state := self._cache.unreported_state(ref.uid):
             resource = replace(resource, state=resource.state or state)
-        due = due_answers(answers, group, jobs or ())
-        return Observation(ref, body, resource, group, incarnation, jobs, claimant, verdict, due)
+        return Observation(
+            ref,
+            body,
+            resource,
+            group,
+            incarnation,
+            jobs,
+            claimant,
+            verdict,
+            due_answers(answers, group, jobs or ()),
+            due_resolutions(resolutions, group, jobs or ()),
+        )

@@ -38,6 +38,7 @@ from jobgroup.resource.listeners import (
     waiting_jobs_message,
 )
 from jobgroup.resource.reasons import NO_WORKER
+from jobgroup.resource.resolutions import are_awaited, standing_resolutions
 from jobgroup.resource.status import (
     MAX_FAILURES,
     NO_ANSWERS,
@@ -57,7 +58,7 @@ PACE_SECONDS = 1.0
 PACE_BYTES = 50_000
 # Undos without a worker are reported after this time: workers may still be starting.
 WORKER_START_SECONDS = 3.0
-# How often to look whether a job that has an answer in the spec has become pending.
+# How often to look whether a job or an undo that waits has an answer or a resolution in the spec.
 ANSWER_SECONDS = 5.0
 # How often to look for workers while there is none, and after one was found.
 NO_WORKER_SECONDS = 5.0
@@ -125,7 +126,8 @@ class Reporter:
             unheard = waiting_jobs_message(waiting)
         failures = await self._failures(body, jobs)
         answers = answer_states(standing_answers(body), group, jobs) if group else {}
-        if "Waiting" in answers.values():
+        is_awaited = are_awaited(standing_resolutions(body), group, jobs)
+        if is_awaited or "Waiting" in answers.values():
             check_after = soonest(check_after, ANSWER_SECONDS)
         if group and (passed := skipped_state(current.get("state") or "", group)):
             body = await self._update(ref, body, passed, jobs, failures)
@@ -232,7 +234,7 @@ class Reporter:
         """Return where undos wait without a worker, and after how many seconds to check again."""
         if group is None or group.state != "COMPENSATING":
             return "", None
-        age = (now_ms() - (group.failed_at or 0)) / 1000
+        age = (now_ms() - (group.compensating_at or group.failed_at or 0)) / 1000
         if age < WORKER_START_SECONDS:
             return "", WORKER_START_SECONDS - age
         connections = await self._store.queues.connections()

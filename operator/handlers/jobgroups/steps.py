@@ -44,12 +44,15 @@ from jobgroup.resource.decisions import (
     outlives_its_namespace,
 )
 from jobgroup.resource.events import event_of_other_release
+from jobgroup.resource.resolutions import Resolution
 from jobgroup.store.store import Store
 
 logger = logging.getLogger(__name__)
 
 # How often to check whether the namespace of a deleted object terminates: no event reports it.
 HOLD_SECONDS = 5
+# When to try again what Redis refused.
+REFUSED_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,8 @@ class Observation:
     verdict: Verdict
     # The answers of the spec to jobs that are pending, by job id.
     answers: Mapping[str, Answer] = field(default_factory=dict)
+    # The resolutions of the spec of undos that failed or wait, by job id.
+    resolutions: Mapping[str, Resolution] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,8 @@ class Steps:
             Step.CANCEL: self._cancel,
             Step.EXPIRE: self._expire,
             Step.ANSWER: self._answer,
+            Step.RESOLVE: self._resolve,
+            Step.RETRY: self._retry,
             Step.REPORT: self._report,
             **{step: partial(self._block, step) for step in PROBLEMS},
             Step.BLOCK_CANCELLED: self._block_cancelled,
@@ -255,6 +262,45 @@ class Steps:
         if group is None:
             return Result(observed.body)
         return await self._report(replace(observed, group=group, jobs=jobs))
+
+    async def _resolve(self, observed: Observation) -> Result:
+        """Resolve undos that failed or wait. One that runs is left until it has ended."""
+        is_refused = False
+        for job_id, given in observed.resolutions.items():
+            failpoint("resolve")
+            self._require_leader()
+            by = given.by or observed.ref.full_name
+            try:
+                await self._store.resolve_undo(observed.ref.uid, job_id, given.reason, by)
+            except (InvalidGroupStateError, InvalidJobStateError) as refusal:
+                is_refused = True
+                logger.info("an undo is not resolved: %s", refusal, extra=observed.ref.context)
+        return await self._report_refused(observed) if is_refused else Result(observed.body)
+
+    async def _retry(self, observed: Observation) -> Result:
+        """Retry failed undos, unless that has been done as often as the spec says."""
+        failpoint("retry")
+        self._require_leader()
+        ref = observed.ref
+        below = observed.resource.retry_undos
+        try:
+            await self._store.retry_undos(ref.uid, by=ref.full_name, below=below)
+        except (InvalidGroupStateError, InvalidJobStateError) as refusal:
+            logger.info("no undo is retried: %s", refusal, extra=ref.context)
+            return await self._report_refused(observed)
+        self._cache.track(ref)
+        return Result(observed.body)
+
+    async def _report_refused(self, observed: Observation) -> Result:
+        """Report the group as it is now, and try again later what was refused."""
+        group, jobs, _ = await self._store.read_with(observed.ref.uid, jobs=True)
+        if group is None:
+            return Result(observed.body)
+        now = replace(observed, group=group, jobs=jobs)
+        if observed.resource.deleting:
+            return await self._await_compensation(now)
+        await self._report(now)
+        return Result(requeue_after=REFUSED_SECONDS)
 
     async def _delete(self, observed: Observation) -> Result:
         failpoint("delete")

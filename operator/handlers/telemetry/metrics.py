@@ -70,7 +70,7 @@ class Metrics(Observer):
             self._transitions.labels(state)
         for ended in ENDED:
             self._durations.labels(ended)
-        for outcome in ("completed", "failed"):
+        for outcome in ("completed", "failed", "resolved"):
             self._undos.labels(outcome)
         for step in ("released", "removed"):
             self._released.labels(step)
@@ -103,7 +103,12 @@ class Metrics(Observer):
         if settled.ran_for is not None:
             self._durations.labels(settled.state).observe(max(0.0, settled.ran_for / 1000))
         # An undo that failed and was then retried manually counts under both outcomes.
-        for outcome, count in (("completed", settled.undone), ("failed", settled.undo_failed)):
+        counts = {
+            "completed": settled.undone,
+            "failed": settled.undo_failed,
+            "resolved": settled.undo_resolved,
+        }
+        for outcome, count in counts.items():
             if count > 0:
                 self._undos.labels(outcome).inc(count)
 

@@ -111,7 +111,8 @@ def _spec() -> Schema:
     # No rule can read a field without a type.
     answer = fields["complete"]["additionalProperties"]
     answer["not"] = {"required": ["returnValue", "failed"]}
-    answer["x-kubernetes-map-type"] = "atomic"
+    for mapping in (answer, fields["resolved"]["additionalProperties"]):
+        mapping["x-kubernetes-map-type"] = "atomic"
     no_end_jobs = _refuse(end_job["properties"]["opts"], JobOptions, "a job of onEnd")
     spec[RULES] = [
         *rules.SPEC,

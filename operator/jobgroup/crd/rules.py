@@ -133,7 +133,7 @@ SPEC: list[Rule] = [
     },
 ]
 
-# Answers are for one object; a copy must not carry them to another.
+# Requests are for one object; a copy must not carry them to another.
 VERBS: list[Rule] = [
     on_create(
         "!has(self.complete)",
@@ -148,6 +148,24 @@ VERBS: list[Rule] = [
         " + self.complete.filter(k, !(k in names))[0]"
         " + '\" of complete does not match any job name')[0]",
         "fieldPath": ".complete",
+    },
+    on_create(
+        "!has(self.retryUndos)",
+        message="retryUndos cannot be set on creation: set it when undos have failed",
+        fieldPath=".retryUndos",
+    ),
+    on_create(
+        "!has(self.resolved)",
+        message="resolved cannot be set on creation: set it when the JobGroup exists",
+        fieldPath=".resolved",
+    ),
+    {
+        "rule": "!has(self.resolved) || self.resolved.all(k, k in self.compensation)",
+        "message": "A key of resolved is not in compensation",
+        "messageExpression": "'Key \"'"
+        " + self.resolved.filter(k, !(k in self.compensation))[0]"
+        " + '\" of resolved is not in compensation'",
+        "fieldPath": ".resolved",
     },
 ]
 

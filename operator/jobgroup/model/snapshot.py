@@ -195,7 +195,7 @@ class Settled:
     `entered` are the states that the group entered, in order. `ran_for` is for how many
     milliseconds it ran, if this call ended it for the first time. `failed_queues` are the queues
     with failed jobs of a group that this call ended. `undone` and `undo_failed` count the undos
-    that finished since the call before.
+    that finished since the call before, and `undo_resolved` those that this call resolved.
     """
 
     state: State
@@ -208,6 +208,7 @@ class Settled:
     repaired: bool = False
     undone: int = 0
     undo_failed: int = 0
+    undo_resolved: int = 0
     failed_queues: tuple[str, ...] = ()
     group: GroupState | None = None
 

@@ -7,6 +7,7 @@ workerpool_spec    the spec of a WorkerPool
 workerpool_status  the schema of its status, and the status itself
 decisions          an object and its group -> the next step
 answers            the answers to jobs in a spec -> what to apply and what to show
+resolutions        the resolved undos in a spec -> what to resolve now
 requests           the recorded requests of a group -> sentences
 status             a group -> the status of its JobGroup
 events             a group -> Kubernetes Events

@@ -47,6 +47,8 @@ class Step(Enum):
     CANCEL = auto()
     EXPIRE = auto()
     ANSWER = auto()
+    RESOLVE = auto()
+    RETRY = auto()
     REPORT = auto()
     BLOCK_SUSPENDED = auto()
     BLOCK_CANCELLED = auto()
@@ -94,6 +96,11 @@ class Resource:
     observed: int
     state: str
     finished_at: int | None
+    # How often failed undos are to be retried, and how often they were when the status was written.
+    retry_undos: int = 0
+    retries: int = 0
+    # Whether the spec resolves an undo.
+    resolves: bool = False
 
     @classmethod
     def read(cls, body: Mapping[str, Any], default_ttl: int | None = None) -> "Resource":
@@ -116,12 +123,21 @@ class Resource:
             observed=status.get("observedGeneration", -1),
             state=status.get("state") or "",
             finished_at=_milliseconds(finished) if finished else None,
+            retry_undos=spec.get("retryUndos") or 0,
+            retries=(status.get("compensation") or {}).get("retries", 0),
+            resolves=bool(spec.get("resolved")),
         )
 
     @property
     def ended(self) -> bool:
         """Return whether the status is terminal."""
         return self.state in ENDED
+
+    @property
+    def may_compensate_again(self) -> bool:
+        """Return whether the spec asks for more, although the reported compensation has failed."""
+        has_failed = self.state == "FAILED_COMPENSATION"
+        return has_failed and (self.resolves or self.retry_undos > self.retries)
 
     def is_from(self, incarnation: str) -> bool:
         """Return whether the group of this object was claimed in this incarnation of Redis."""
@@ -153,27 +169,24 @@ def next_step(
     now: int,
     claimant: Claimant = Claimant.OURS,
     is_answered: bool = False,
+    is_resolved: bool = False,
 ) -> Step:
     """Return the next step; `now` is in milliseconds.
 
-    `is_answered` is whether the spec has an answer to a job that is pending.
+    `is_answered` is whether the spec has an answer to a job that is pending, and `is_resolved`
+    whether it resolves an undo that failed or waits.
     """
     if claimant in OTHERS:
         return Step.LEAVE
     if resource.deleting:
-        return _last_steps(resource, group)
+        return _last_steps(resource, group, is_resolved)
     is_claimed = resource.is_ours and claimant is Claimant.OURS
     if group is None:
         return _first_steps(resource, incarnation, now, is_claimed)
     if not is_claimed:
         return Step.CLAIM  # an uninstall released it, a user changed it, or we take over
-    if group.state == "ACTIVE":
-        if resource.cancel:
-            return Step.CANCEL
-        if _is_past(_deadline(resource, group), now):
-            return Step.EXPIRE
-        if is_answered:
-            return Step.ANSWER
+    if step := _verb(resource, group, now, is_answered, is_resolved):
+        return step
     if resource.state != group.state:
         return Step.REPORT
     return Step.DELETE if _is_past(_expiry(resource, group), now) else Step.REPORT
@@ -224,7 +237,7 @@ def _first_steps(resource: Resource, incarnation: str, now: int, is_claimed: boo
     return Step.CREATE if is_claimed else Step.CLAIM
 
 
-def _last_steps(resource: Resource, group: GroupState | None) -> Step:
+def _last_steps(resource: Resource, group: GroupState | None, is_resolved: bool) -> Step:
     if not resource.claimed:
         return Step.NOTHING
     if group is None:
@@ -233,6 +246,8 @@ def _last_steps(resource: Resource, group: GroupState | None) -> Step:
         return Step.REMOVE
     if resource.orphan:
         return Step.ORPHAN
+    if is_resolved:
+        return Step.RESOLVE
     return Step.CANCEL if group.state == "ACTIVE" else Step.AWAIT_COMPENSATION
 
 
@@ -246,12 +261,39 @@ def outlives_its_namespace(group: GroupState | None) -> bool:
 
 
 def requeue_at(resource: Resource, group: GroupState | None) -> int | None:
-    """Return when the deadline or the time to live requires the next step, in milliseconds."""
+    """Return when the deadline, the time to live or a retry requires the next step.
+
+    The time is in milliseconds; 0 stands for at once.
+    """
     if resource.deleting:
         return None
+    if group and _is_to_retry(resource, group):
+        return 0
     if group is None or group.ended:
         return _expiry(resource, group)
     return _deadline(resource, group) if group.state == "ACTIVE" else None
+
+
+def _verb(
+    resource: Resource, group: GroupState, now: int, is_answered: bool, is_resolved: bool
+) -> Step | None:
+    """Return the step with which the spec changes the group, if it does."""
+    if group.state == "ACTIVE":
+        if resource.cancel:
+            return Step.CANCEL
+        if _is_past(_deadline(resource, group), now):
+            return Step.EXPIRE
+        return Step.ANSWER if is_answered else None
+    if is_resolved:
+        return Step.RESOLVE
+    return Step.RETRY if _is_to_retry(resource, group) else None
+
+
+def _is_to_retry(resource: Resource, group: GroupState) -> bool:
+    """Return whether failed undos are retried now: each end is reported before."""
+    if group.state != "FAILED_COMPENSATION" or resource.state != group.state:
+        return False
+    return resource.retries == group.retries < resource.retry_undos
 
 
 def _deadline(resource: Resource, group: GroupState) -> int | None:

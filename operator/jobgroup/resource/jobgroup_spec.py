@@ -30,6 +30,8 @@ from jobgroup.errors import InvalidSpecError
 
 # An object also contains its status and managed fields, and etcd stores at most 1.5 MB.
 MAX_SPEC = 512 * 1024
+# Each retry is a write to Redis, so a mistake must not cause an endless number of them.
+MAX_RETRIES = 1000
 # How many jobs or undos are encoded at a time to measure them.
 FEW = 10
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -47,6 +49,18 @@ class StandingAnswer(Model):
     )
     by: Annotated[str, Field(min_length=1, max_length=MAX_BY)] = Field(
         description="Who answers, as people read it later."
+    )
+
+
+class StandingResolution(Model):
+    """Why an undo that failed or waits is not run any more."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=MAX_REASON, pattern=r"\S")] = Field(
+        description="What was done instead, or why the effect stays; in one line."
+    )
+    by: Annotated[str, Field(min_length=1, max_length=MAX_BY)] | None = Field(
+        default=None,
+        description="Who resolves it, as people read it later. Defaults to this JobGroup.",
     )
 
 
@@ -69,6 +83,18 @@ class Settings(Model):
         description="What completes a job, or lets it fail, without a worker, by job name. It is"
         " applied once the job waits or is delayed and the group is ACTIVE; status.jobs shows"
         " whether. The first answer that was applied holds. Not allowed on creation.",
+    )
+    retryUndos: Annotated[int, Field(ge=0, le=MAX_RETRIES)] | None = Field(  # noqa: N815
+        default=None,
+        description="How often the failed undos of this group are retried: while this is above"
+        " status.compensation.retries, a group in FAILED_COMPENSATION compensates again. Not"
+        " allowed on creation.",
+    )
+    resolved: Annotated[dict[str, StandingResolution], Field(max_length=MAX_JOBS)] = Field(
+        default_factory=dict,
+        description="Undos that no worker is to run any more, by job name: somebody has undone"
+        " the effect, or it stays. Applied once the undo failed or waits; status.jobs shows whether"
+        " it was. The first resolution that was applied holds. Not allowed on creation.",
     )
     suspend: bool = Field(
         default=False,

@@ -61,7 +61,17 @@ class Replica:
         self.queue.discard(ref_of(body))
         await self._reconciler.reconcile(ref_of(body))
 
+    def delete(self, *keys: str) -> None:
+        """Delete keys of Redis."""
+        with Redis.from_url(self._redis_url) as redis:
+            assert redis.delete(*keys) == len(keys)
+
     def found(self) -> dict[bytes, Any]:
         """Return all keys of Redis except the stream of changes."""
         with Redis.from_url(self._redis_url) as redis:
-            return {key: redis.dump(key) for key in redis.scan_iter() if b":changed:" not in key}
+            keys = [key for key in redis.scan_iter() if b":changed:" not in key]
+            # Two dumps of a large hash can have its fields in different orders.
+            return {
+                key: redis.hgetall(key) if redis.type(key) == b"hash" else redis.dump(key)
+                for key in keys
+            }

@@ -15,7 +15,7 @@ from jobgroup.resource.decisions import FINALIZER
 from jobgroup.resource.jobgroup_spec import parse_definition
 from jobgroup.store.replies import GroupReading
 from testbed.support.resources import manifest
-from testbed.support.stages import PAY
+from testbed.support.stages import PAY, SHIP, UNDOS
 from tests.handlers.jobgroups.reconcilers import Replica
 from tests.resources.looking import HOUR
 
@@ -45,6 +45,32 @@ async def to_be_expired(replica: Replica) -> None:
 
 async def to_be_answered(replica: Replica) -> None:
     await runs(replica, complete={PAY["name"]: {"by": "ann"}})
+
+
+async def to_be_resolved(replica: Replica) -> None:
+    await compensates(replica)
+    replica.resources.patch("order", resolved={PAY["name"]: {"reason": "by hand"}})
+
+
+async def to_be_retried(replica: Replica) -> None:
+    uid = await compensates(replica)
+    replica.delete(f"bull:payments:compensation:{uid}-0-undo", "bull:payments:compensation:wait")
+    await replica.store.settle([uid])
+    await replica.reconcile()
+    replica.resources.reaches("order", state="FAILED_COMPENSATION")
+    replica.resources.patch("order", retryUndos=1)
+
+
+async def compensates(replica: Replica) -> str:
+    """Run an order until its undo waits; return the id of its group."""
+    replica.resources.apply(manifest("order", PAY, SHIP, undos=UNDOS))
+    await replica.reconcile()
+    replica.resources.patch("order", complete={PAY["name"]: {"by": "ann"}})
+    await replica.reconcile()
+    replica.resources.patch("order", cancel=True)
+    await replica.reconcile()
+    replica.resources.reaches("order", state="COMPENSATING", undone="0/1")
+    return str(replica.resources.get("order")["metadata"]["uid"])
 
 
 async def to_be_removed(replica: Replica) -> None:
@@ -83,6 +109,8 @@ async def runs(replica: Replica, **spec: Any) -> None:
         to_be_cancelled,
         to_be_expired,
         to_be_answered,
+        to_be_resolved,
+        to_be_retried,
         to_be_removed,
         to_be_orphaned,
         to_be_tombstoned,

@@ -108,6 +108,7 @@ def test_fields_with_one_writer_are_atomic() -> None:
         "spec.compensation",
         "spec.compensation{}.opts",
         "spec.complete{}",
+        "spec.resolved{}",
         "spec.onEnd[].opts",
         "status",
     }

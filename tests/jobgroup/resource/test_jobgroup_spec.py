@@ -44,6 +44,8 @@ def test_only_the_jobs_are_required() -> None:
         "cancel": False,
         "suspend": False,
         "complete": {},
+        "retryUndos": None,
+        "resolved": {},
         "activeDeadlineSeconds": None,
         "ttlSecondsAfterFinished": None,
     }
@@ -55,6 +57,8 @@ def test_a_resource_with_every_field() -> None:
         "cancel": True,
         "suspend": True,
         "complete": {},
+        "retryUndos": None,
+        "resolved": {},
         "activeDeadlineSeconds": 1,
         "ttlSecondsAfterFinished": 0,
     }

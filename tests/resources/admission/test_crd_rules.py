@@ -340,6 +340,66 @@ def test_a_bad_answer_is_refused(kubectl: Kubectl, size: int, case: str) -> None
     assert sentence.format(last=name) in refusal
 
 
+def test_retries_and_resolutions_are_refused_on_creation(kubectl: Kubectl, size: int) -> None:
+    body = job_group(size)
+    requests: Object = {
+        "retryUndos": 1,
+        "resolved": {last(body)["name"]: {"reason": "refunded by hand", "by": "ann"}},
+    }
+    sentences = {
+        "retryUndos": "retryUndos cannot be set on creation: set it when undos have failed",
+        "resolved": "resolved cannot be set on creation: set it when the JobGroup exists",
+    }
+    for field, sentence in sentences.items():
+        copied = job_group(size)
+        copied["spec"][field] = requests[field]
+        assert kubectl.refusal(copied) == invalid(f"spec.{field}", sentence)
+    kubectl.apply(body)
+    kubectl.write_status(state="FAILED_COMPENSATION")
+    set_field(kubectl, **requests)
+    # A manifest without the fields keeps them, and they may be changed and removed.
+    kubectl.apply(job_group(size))
+    assert kubectl.read()["spec"].items() >= requests.items()
+    set_field(kubectl, retryUndos=0, resolved={last(body)["name"]: {"reason": "it stays"}})
+    set_field(kubectl, retryUndos=None, resolved=None)
+
+
+def test_all_undos_of_a_group_may_be_resolved(kubectl: Kubectl, size: int) -> None:
+    body = job_group(size)
+    kubectl.apply(body)
+    resolution = {"reason": "refunded by hand", "by": "ann"}
+    body["spec"]["resolved"] = dict.fromkeys(body["spec"]["compensation"], resolution)
+    kubectl.apply(body)
+    assert len(kubectl.read()["spec"]["resolved"]) == size
+
+
+BAD_RESOLUTIONS: dict[str, tuple[Object, str]] = {
+    "no reason": ({"{last}": {"by": "ann"}}, "spec.resolved.{last}.reason: Required value"),
+    "blank reason": ({"{last}": {"reason": " "}}, "spec.resolved.{last}.reason: Invalid value"),
+    "long reason": ({"{last}": {"reason": "x" * 1025}}, "Too long"),
+    "nobody": ({"{last}": {"reason": "gone", "by": ""}}, "spec.resolved.{last}.by: Invalid value"),
+    "unknown job": (
+        {"nobody": {"reason": "gone"}},
+        'spec.resolved: Invalid value: Key "nobody" of resolved is not in compensation',
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_RESOLUTIONS)
+def test_a_bad_resolution_is_refused(kubectl: Kubectl, size: int, case: str) -> None:
+    resolutions, sentence = BAD_RESOLUTIONS[case]
+    body = job_group(size)
+    kubectl.apply(body)
+    name = last(body)["name"]
+    given = {key.format(last=name): each for key, each in resolutions.items()}
+    assert sentence.format(last=name) in refused_field(kubectl, resolved=given)
+
+
+def test_retries_cannot_be_negative(kubectl: Kubectl) -> None:
+    kubectl.apply(job_group())
+    assert "spec.retryUndos: Invalid value" in refused_field(kubectl, retryUndos=-1)
+
+
 ON_END = [{"when": "Failed", "queueName": "alerts", "name": "told", "data": {"n": [1]}}]
 
 

@@ -14,14 +14,16 @@ from redis import Redis
 
 from jobgroup.resource.decisions import FINALIZER
 from testbed.servers.operator import MAIN
-from testbed.servers.stock import StockClient
+from testbed.servers.stock import StockClient, fails_for_good
 from testbed.support.resources import manifest
-from testbed.support.sagas import RESIDUE
+from testbed.support.sagas import RESIDUE, job, undo
 from testbed.support.stages import LOSE, PAY, PREFIX, SHIP, UNDOS, WAIT, Stage
 from testbed.support.waiting import wait_for
 from testbed.support.workloads import Workloads, pool, workload
 
 BUSY = Path(__file__).parents[1] / "lifecycle/busy_operator.py"
+# It runs between PAY and LOSE.
+TIP = job("tip")
 # Keys that the operator keeps forever.
 KEPT = re.compile(r"_jobgroups:saga:epoch")
 
@@ -143,6 +145,57 @@ async def test_a_group_whose_jobs_are_answered(stage: Stage, failpoint: str) -> 
     assert len([each for each in events(stage, "order") if each[1] == "JobAnswered"]) == 2
     worker = await stage.worker()
     assert await stage.runs(worker, name="pay") == 0
+
+
+# Its end has three Events: it failed, it is compensating, and its compensation failed.
+@pytest.mark.parametrize("failpoint", ["retry", "event:4", "event:5"])
+async def test_a_group_whose_undo_is_retried(stage: Stage, failpoint: str) -> None:
+    start_doomed(stage, failpoint)
+    await not_undone(stage, "order", PAY, LOSE)
+    stage.resources.patch("order", retryUndos=1)
+    if failpoint == "event:5":
+        stage.resources.reaches("order", state="COMPENSATING")
+        worker = await stage.worker()
+        dies(stage)
+    else:
+        dies(stage)
+        worker = await stage.worker()
+    stage.resources.reaches("order", state="FAILED", undone="1/1")
+    await worker.end()
+    await not_undone(stage, "twin", PAY, LOSE)
+    stage.resources.patch("twin", retryUndos=1)
+    stage.resources.reaches("twin", state="COMPENSATING")
+    worker = await stage.worker()
+    stage.resources.reaches("twin", state="FAILED", undone="1/1")
+    assert plain(stage, "order") == plain(stage, "twin")
+    assert plain(stage, "order")["compensation"]["retries"] == 1
+    assert events(stage, "order") == events(stage, "twin")
+
+
+@pytest.mark.parametrize("failpoint", ["resolve:1", "resolve:2", "event:4", "event:5", "event:6"])
+async def test_a_group_whose_undos_are_resolved(stage: Stage, failpoint: str) -> None:
+    undos = {**UNDOS, "tip": undo("refund")}
+    resolved = {name: {"reason": "by hand", "by": "ann"} for name in undos}
+    start_doomed(stage, failpoint)
+    await not_undone(stage, "order", PAY, TIP, LOSE, undos=undos)
+    stage.resources.patch("order", resolved=resolved)
+    dies(stage)
+    stage.resources.reaches("order", state="FAILED", undone="0/2")
+    await not_undone(stage, "twin", PAY, TIP, LOSE, undos=undos)
+    stage.resources.patch("twin", resolved=resolved)
+    stage.resources.reaches("twin", state="FAILED", undone="0/2")
+    assert plain(stage, "order") == plain(stage, "twin")
+    assert plain(stage, "order")["compensation"]["resolved"] == 2
+    assert events(stage, "order") == events(stage, "twin")
+    assert len([each for each in events(stage, "order") if each[1] == "UndoResolved"]) == 2
+
+
+async def not_undone(stage: Stage, name: str, *jobs: Any, undos: Any = UNDOS) -> None:
+    """Run an order until its undos have failed."""
+    worker = await stage.worker({"refund": fails_for_good("bank closed")})
+    stage.resources.apply(manifest(name, *jobs, undos=undos))
+    stage.resources.reaches(name, state="FAILED_COMPENSATION")
+    await worker.end()
 
 
 @pytest.mark.parametrize("failpoint", ["postpone", "status:1"])
