@@ -54,12 +54,15 @@ class Replica:
         self._redis_url = stage.redis.url
         self._reconciler = build_reconciler(api, store, lambda: self.is_leader, queue=self.queue)
 
-    async def reconcile(self) -> None:
-        """Pass the watch event of the object, and reconcile it instead of a worker."""
+    async def reconcile(self) -> float | None:
+        """Pass the watch event of the object, and reconcile it instead of a worker.
+
+        Return after how many seconds a worker would reconcile it again.
+        """
         body = self.resources.get("order")
         self._reconciler.enqueue(ref_of(body), body)
         self.queue.discard(ref_of(body))
-        await self._reconciler.reconcile(ref_of(body))
+        return await self._reconciler.reconcile(ref_of(body))
 
     def delete(self, *keys: str) -> None:
         """Delete keys of Redis."""

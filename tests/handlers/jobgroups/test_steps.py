@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from handlers.jobgroups.steps import REFUSED_SECONDS
 from handlers.kube.leader import NotLeaderError
 from jobgroup.definition.plan import plan_group
+from jobgroup.errors import InvalidJobStateError
 from jobgroup.resource.decisions import FINALIZER
 from jobgroup.resource.jobgroup_spec import parse_definition
 from jobgroup.store.replies import GroupReading
@@ -128,6 +130,30 @@ async def test_nothing_is_written_to_redis_after_the_lease_was_lost(
     replica.is_leader = True
     await replica.reconcile()
     assert replica.found() != before
+
+
+@pytest.mark.parametrize(
+    ("prepare", "verb"), [(to_be_resolved, "resolve_undo"), (to_be_retried, "retry_undos")]
+)
+async def test_what_redis_refuses_is_tried_again_after_some_seconds(
+    replica: Replica,
+    prepare: Callable[[Replica], Awaitable[None]],
+    verb: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    async def refuse(*arguments: Any, **_: Any) -> None:
+        asked.append(arguments)
+        raise InvalidJobStateError("its undo is running")
+
+    await prepare(replica)
+    with monkeypatch.context() as patch:
+        patch.setattr(replica.store, verb, refuse)
+        assert (await replica.reconcile(), len(asked)) == (REFUSED_SECONDS, 1)
+    await replica.reconcile()
+    state = "FAILED" if verb == "resolve_undo" else "COMPENSATING"
+    replica.resources.reaches("order", state=state)
 
 
 async def test_a_group_created_during_the_deletion_of_its_object_does_not_run(
