@@ -75,6 +75,8 @@ end
 
 redis.call("LLEN", k.records) -- fails before the first write if the key has another type
 finish_member.check(k, base, key, outcome)
+redis.call("ZCARD", base .. "delayed")
+redis.call("ZCARD", base .. "prioritized")
 local was, unsure = take_jobs(base, { job }, 0, budget)
 if unsure[job] then
   return refuse("was not found: its queue has more than " .. longest .. " waiting jobs; answer it again later")

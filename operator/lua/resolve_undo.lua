@@ -16,6 +16,7 @@
 ]]
 -- @include now_ms
 -- @include active_ids
+-- @include belongs
 -- @include drop_jobs
 -- @include find_group
 -- @include formats
@@ -53,7 +54,12 @@ local has_parents = redis.call("TYPE", base .. "waiting-children").ok == "zset"
 if has_parents and redis.call("ZSCORE", base .. "waiting-children", id) then
   return refuse("waits for jobs that it added")
 end
-if outcome == "pending" then
+redis.call("ZCARD", base .. "delayed")
+redis.call("ZCARD", base .. "prioritized")
+redis.call("XLEN", base .. "events")
+-- One that somebody removed from its parent counts as failed, but may still be in its queue.
+local has_failed = outcome == "failed" and redis.call("ZSCORE", base .. "failed", id)
+if outcome == "pending" or (not has_failed and belongs(k, gid, undo)) then
   -- One in a list that is too long to search is doomed where it is.
   drop_jobs(base, { id }, 0, { entries = 300000, longest = 300000 })
 end

@@ -14,6 +14,7 @@
   Errors   GROUPNOTFOUND  INVALIDSTATE  INVALIDJOBSTATE  NEWERFORMAT
 ]]
 -- @include now_ms
+-- @include active_ids
 -- @include find_group
 -- @include formats
 -- @include open_queue
@@ -36,13 +37,13 @@ redis.call("HLEN", k.resolved)
 local now, entered = now_ms(), {}
 -- First, so that an undo that somebody retried or removed is not taken for a failed one.
 local state, reply = settle_request(k, prefix, gid, now, grace, entered)
-local retried = redis.call("HMGET", k.group, "retries", "compensatingAt")
+local retried = redis.call("HMGET", k.group, "retries", "compensatingAt", "attempt", "finishedAt")
 if below and tonumber(retried[1] or 0) >= below then return reply end
 local is_retrying = state == "COMPENSATING" and retried[2]
 if state ~= "FAILED_COMPENSATION" and not is_retrying then return redis.error_reply("INVALIDSTATE " .. state) end
 
 local undos = undos_of(k, prefix)
-local mapping_of = select(2, undo_mappings.read(k))
+local mapping_of, active = select(2, undo_mappings.read(k)), {}
 
 -- Return why an undo cannot be retried; nil if it can.
 local function obstacle(undo)
@@ -55,6 +56,8 @@ local function obstacle(undo)
   local its_parent = redis.call("HGET", undo, "parentKey")
   if its_parent == k.undo then return nil end
   if redis.call("EXISTS", undo) == 1 then return "has the id of a job that somebody else added" end
+  local queue, id = split_job_key(prefix, undo)
+  if active_ids(active, prefix, queue)[id] then return "is active in its queue, but its hash is gone: retry it later" end
   local lost = "is gone, and what it had to do is lost: resolve it"
   return mapping_of(redis.call("HGET", k.undo, undo)).is_lost and lost or nil
 end
@@ -74,13 +77,15 @@ if #wanted == 0 then return redis.error_reply("INVALIDJOBSTATE") end
 -- Fail before the first write if a key has another type.
 local queues = {}
 for _, undo in ipairs(wanted) do
-  local queue, id = split_job_key(prefix, undo)
-  redis.call("ZSCORE", open_queue(queues, prefix, queue).base .. "failed", id)
+  local base = open_queue(queues, prefix, (split_job_key(prefix, undo))).base
+  for _, set in ipairs({ "delayed", "prioritized", "failed" }) do redis.call("ZCARD", base .. set) end
 end
 formats.raise(k, 2)
 for _, undo in ipairs(wanted) do redis.call("HSET", k.undo, "retry:" .. undo, 1) end
 redis.call("HSET", k.group, "retrying", #wanted)
-redis.call("HINCRBY", k.group, "retries", 1)
+local retries = redis.call("HINCRBY", k.group, "retries", 1)
+-- Also in the pseudo parent, because somebody may delete the group's hash.
+redis.call("HSET", k.parent, "retries", retries, "attempt", retried[3] or (retried[4] and 1 or 0))
 record(k, now, "retryUndos", { by = by, job = #jobs == 1 and jobs[1] or "" })
 state, reply = settle_request(k, prefix, gid, now, grace, entered)
 return reply

@@ -34,7 +34,8 @@ local function restore_hash(k, prefix, gid, queue, now)
   if #statuses == 0 and #undos == 0 then return false end
 
   local known = #statuses / 2
-  local stored = redis.call("HMGET", k.parent, "members", "givenUp", "owner", "resource", "ttlSeconds", "format")
+  local stored = redis.call("HMGET", k.parent, "members", "givenUp", "owner", "resource", "ttlSeconds", "format",
+    "retries", "attempt")
   local total = stored[1] and #stored[1] or known
   -- A group that was given up stays so, even if the ledger only shows completed members.
   local state = (#undos > 0 or stored[2]) and "COMPENSATING" or "ACTIVE"
@@ -47,6 +48,7 @@ local function restore_hash(k, prefix, gid, queue, now)
   if stored[5] then redis.call("HSET", k.group, "ttlSeconds", stored[5]) end
   if redis.call("EXISTS", k.records) == 1 then redis.call("HSET", k.group, "recorded", 1) end
   if stored[6] then redis.call("HSET", k.group, "format", stored[6]) end
+  if stored[7] then redis.call("HSET", k.group, "retries", stored[7], "attempt", stored[8]) end
   local resolved = redis.call("HLEN", k.resolved)
   if resolved > 0 then redis.call("HSET", k.group, "resolvedCount", resolved) end
   if redis.call("EXISTS", k.on_end) == 1 then redis.call("HSET", k.group, "onEnd", 1) end

@@ -68,7 +68,7 @@ local function settle(k, prefix, gid, now, request, grace)
   facts.undos = count_undos()
   local undos, resolved = { open = 0, done = 0, failed = 0 }, 0
   if facts.undos > 0 then
-    if group[8] then resolved = doom_resolved(k) end
+    if group[8] then resolved = doom_resolved(k, gid) end
     undos = harvest(prefix, ledgers.undos(k, prefix, facts.undos), now)
     -- An undo of which nothing is left counts as failed.
     undos.failed = undos.failed + math.max(0, facts.undos - undos.open - undos.done - undos.failed)

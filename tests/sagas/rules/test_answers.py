@@ -234,6 +234,19 @@ async def test_a_foreign_key_prevents_an_answer_before_the_first_write(
         await redis.restore(name, 0, saved)
 
 
+async def test_a_foreign_key_prevents_an_answer_before_a_delayed_job_leaves_its_queue(
+    sagas: Sagas, redis: Redis
+) -> None:
+    order = await sagas.add(job("charge", delay=3_600_000), job("ship", "parcels"))
+    await sagas.stop()
+    await redis.set(f"{sagas.prefix}:payments:prioritized", "x")
+    before = await contents(sagas)
+    with pytest.raises(Exception, match="WRONGTYPE"):
+        await sagas.groups.complete_job(order.group_id, "charge")
+    assert await contents(sagas) == before
+    await redis.delete(f"{sagas.prefix}:payments:prioritized")
+
+
 async def test_a_job_in_a_list_that_is_too_long_to_search_is_refused(
     sagas: Sagas, redis: Redis
 ) -> None:
