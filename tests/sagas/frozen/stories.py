@@ -779,6 +779,19 @@ async def undos_resolved(scene: Scene) -> None:
     scene.runs = {"restock": 1}
 
 
+@story(number=2)
+async def undo_retried_by_request(scene: Scene) -> None:
+    """A failed undo is retried by request; it waits."""
+    await scene.add("order-1", job("charge"), job("refuse"), undos=REFUND)
+    await scene.work("payments", refuse=NO)
+    await scene.work("payments:compensation", refund=NO)
+    await scene.settle_until("order-1", ended=True)
+    await scene.replace_client()
+    await scene.groups.retry_undos("order-1", by="ann")
+    scene.expect("order-1", "FAILED", completed=1, failed=1, undone=1)
+    scene.runs = {"refund": 1}
+
+
 @story()
 async def answered(scene: Scene) -> None:
     """Somebody completed a member without a worker; the other one waits."""
