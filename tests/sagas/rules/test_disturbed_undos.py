@@ -152,6 +152,8 @@ async def test_an_undo_without_a_parent_that_is_resolved_leaves_its_queue(
     undo_id = names.undo_id(order.jobs[0].job_id)
     await client.manage(UNDO_QUEUE, "removeChildDependency", job=undo_id)
     await sagas.groups.resolve_undo(order.group_id, "charge", REASON)
+    waiting: list[Any] = await sagas.redis.lrange(f"{sagas.prefix}:{UNDO_QUEUE}:wait", 0, -1)
+    assert undo_id not in waiting
     await client.work(UNDO_QUEUE)
     ended = await sagas.ends(order.group_id)
     assert (ended.state, ended.undone_count, ended.resolved_count) == ("FAILED", 1, 1)
