@@ -14,6 +14,7 @@
            score   its score
 ]]
 -- @include find_group
+-- @include has_work_left
 -- @include is_gone
 -- @include names
 -- @include page_of
@@ -25,8 +26,10 @@ local function look_up(gid)
   local k, problem = find_group(names.job_key(prefix, "_jobgroups", gid), prefix, gid)
   if problem == "GROUPNOTFOUND" and is_gone(k, prefix, gid) then redis.call("ZREM", released, gid) end
   if problem then return end
-  local group = redis.call("HMGET", k.group, "state", "resource")
-  if saga.has_ended(group[1]) and group[1] ~= "FAILED_COMPENSATION" then ended[gid] = group[2] or "" end
+  local group = redis.call("HMGET", k.group, "state", "resource", "resolvedCount", "onEndLeft")
+  local state = group[1]
+  if not saga.has_ended(state) or state == "FAILED_COMPENSATION" then return end
+  if not has_work_left(k, state, group[3], group[4]) then ended[gid] = group[2] or "" end
 end
 
 local page, last = page_of(released, cursor, score, math.huge, limit)

@@ -120,6 +120,22 @@ async def test_a_group_does_not_expire_before_the_jobs_of_its_end_are_added(
     await redis.delete(f"{prefix}:{LATER}:wait", f"{prefix}:{LATER}:{told}")
 
 
+async def test_a_released_group_stays_until_the_jobs_of_its_end_are_added(
+    redis: Redis, prefix: str, groups: JobGroups, order: Order
+) -> None:
+    entries = [{"when": "Failed", "queueName": LATER, "name": "tell"}]
+    await groups.add_group("order", JOBS, UNDOS, "g", on_end=entries)
+    await groups.store.orphan("g", release=True)
+    await redis.set(f"{prefix}:{LATER}:wait", "of another type")
+    await order.end()
+    assert (await groups.store.reviews.released(Cursor())).ended == {}
+    await redis.delete(f"{prefix}:{LATER}:wait")
+    await groups.store.settle(["g"])
+    assert (await groups.store.reviews.released(Cursor())).ended == {"g": ""}
+    await groups.remove_group("g")
+    await redis.delete(f"{prefix}:{LATER}:wait", f"{prefix}:{LATER}:{names.end_job_id('g', 0, 1)}")
+
+
 async def test_removal_goes_on_if_an_undo_runs_again_after_its_begin(
     redis: Redis, prefix: str, groups: JobGroups, order: Order
 ) -> None:
