@@ -14,9 +14,14 @@ local function add_job(queue, job, now, parent_key, parent, fields)
     queue.max_events = "10000"
     redis.call("HSET", base .. "meta", "opts.maxLenEvents", queue.max_events)
   end
-  local of_parent = parent_key and { "parentKey", parent_key, "parent", parent, unpack(fields) } or {}
-  redis.call("HSET", base .. id, "name", job.name, "data", job.data, "opts", job.opts,
-    "timestamp", now, "delay", job.delay or "0", "priority", job.priority or "0", unpack(of_parent))
+  local delay, priority = job.delay or "0", job.priority or "0"
+  if parent_key then
+    redis.call("HSET", base .. id, "name", job.name, "data", job.data, "opts", job.opts, "timestamp", now,
+      "delay", delay, "priority", priority, "parentKey", parent_key, "parent", parent, unpack(fields))
+  else
+    redis.call("HSET", base .. id, "name", job.name, "data", job.data, "opts", job.opts, "timestamp", now,
+      "delay", delay, "priority", priority)
+  end
   redis.call("XADD", queue.events, "*", "event", "added", "jobId", id, "name", job.name, "group", "1")
   if job.delay then
     -- The low 12 bits order the jobs that are due in the same millisecond.
