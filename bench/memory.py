@@ -95,7 +95,7 @@ class Server:
         await self.bullmq("work", count=3 * self.count, queues=QUEUES, concurrency=50)
 
     async def _finish_tables(self) -> None:
-        """Let Redis remove the smaller tables of hashes, as when their fields are read.
+        """Make Redis remove the smaller tables of hashes, as when their fields are read.
 
         It moves a hash to a larger table in steps. Whether new jobs of BullMQ still have both
         depends on a random number of the server, and with it all ratios would.

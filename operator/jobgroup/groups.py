@@ -190,7 +190,7 @@ class JobGroups:
         return await self._answer(group_id, job, completion(value, by), "complete")
 
     async def fail_job(self, group_id: str, job: str, reason: str, by: str = "") -> GroupState:
-        """Let a pending job of a running group fail for good without a worker; return the group.
+        """Fail a pending job of a running group for good without a worker; return the group.
 
         As `complete_job`; no attempts follow.
         """

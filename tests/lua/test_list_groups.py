@@ -39,7 +39,7 @@ async def wake(groups: JobGroups, ids: Sequence[str]) -> None:
 
 
 async def created(groups: JobGroups, times: Mapping[str, int]) -> None:
-    """Let groups be created at these times, which are the scores of running groups."""
+    """Create groups at these times, which are the scores of running groups."""
     store = groups.store
     await store.redis.zadd(names.parked_key(store.prefix), dict(times))
     for group_id, at in times.items():

@@ -1,6 +1,6 @@
 """Groups by state, age and other filters, and the return values of jobs, page by page.
 
-A cursor is a text. Callers pass it back and do not look into it.
+A cursor is an opaque text: pass it back unchanged.
 """
 
 import json

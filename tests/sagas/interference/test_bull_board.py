@@ -100,7 +100,7 @@ async def undoing(sagas: Sagas, client: StockClient) -> str:
 
 
 async def end_of(sagas: Sagas, client: StockClient, gid: str) -> tuple[str, tuple[int, ...]]:
-    """Let drivers and workers run; return how the group ended."""
+    """Run drivers and workers; return how the group ended."""
     driver = sagas.drive(resync_seconds=0.05)
     await driver.resync()  # restores the keys that the rest of the test reads
     await client.work("inventory")

@@ -44,7 +44,7 @@ async def pass_deadline(sagas: Sagas, group_id: str) -> None:
 
 
 async def end_earlier(sagas: Sagas, *group_ids: str, seconds: int = DAY) -> None:
-    """Let ended groups have ended earlier."""
+    """Move the ends of groups to an earlier time."""
     for group_id in group_ids:
         key = names.group_key(sagas.prefix, "payments", group_id)
         finished = int(str(await sagas.redis.hget(key, "finishedAt"))) - seconds * 1000
